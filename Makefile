@@ -145,7 +145,7 @@ wild: venv
 wild-cost: venv
 	$(VENV)/bin/python bench/wild_cost.py --sources "$(SOURCES)" $(WILD)
 
-# ATTACK_SEED: repeats the draws
+# ATTACK_SEED: repeats the draws; ATTACK: only these parts, of cluster, sides, orders and machine
 attack: venv
 	PYTHONPATH=tests $(VENV)/bin/python -m attack
 

@@ -2,16 +2,17 @@
 
 Prints one JSON object. `decision_s`: from the moment at which a process is killed (its agent says so) to the one at which the
 first survivor has been told to leave its communicators, as the agents' processes see it: the median, the 99 % share, the longest.
+`in_controller_s`: the part of it from where the controller has the word to where it hands the order over to the connection; the
+rest is the agents' processes, the network, and waiting for a processor or the loop.
 `loop_s`: for how long the controller's loop stood still. `cores`, `rss_mib`: of the controller's process, without anything
-beside it; the API is in memory there and counts as its cost. `writes_per_s`: what it asked of the API while all trained.
+beside it; the API is in memory there and counts as its cost (`of_the_api`: its objects). `calls_per_s`: what it asked of the API
+while all trained.
 Agents are played by other processes: each has its own connection and certificate, and tells as often as the controller asks how
-far it is.
+far its processes are. `--in-pod`: how many ranks each pod has, and so each connection.
 """
 
 import argparse
 import asyncio
-import contextlib
-import heapq
 import itertools
 import json
 import multiprocessing
@@ -20,7 +21,6 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -28,161 +28,31 @@ from typing import Any
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-import grpc.aio
 import psutil
-from support.kube_cluster import SECRET, STEP, KubeCluster, Play, PodAgent, training_pod
+from played_agents import PlayedPod, play, step_now
+from support.kube_cluster import KubeCluster, Play, training_pod
 
+from torchrelay.controller.containment.memory_share import size_of
 from torchrelay.controller.kube.client.api import PODS
-from torchrelay.controller.kube.cluster.pods import JobKey, Pod, read_pod
+from torchrelay.controller.kube.cluster.pods import JobKey
+from torchrelay.controller.serving import relay, service
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.names import NO_RANK
-from torchrelay.protocol.security.pod_tls import PodIdentity, SigningRequest, sign
-from torchrelay.protocol.security.tls import Credentials
-from torchrelay.protocol.transport.telling import TELL_S
+from torchrelay.protocol.transport.telling import MOST_TELL_S
 
 MIB = 1 << 20
-AT_ONCE = 50
-"""Agents of one process that connect at the same time."""
-READY_S, SETTLED_S = 900.0, 120.0
-
-
-def step_now() -> int:
-    """Return the current step. Each job makes one a second."""
-    return STEP + int(time.time()) % 100_000
-
-
-def orders_of(pipe: Connection) -> Iterator[Any]:
-    """Yield the orders that can be read; None if the process that measures is gone."""
-    try:
-        while pipe.poll():
-            yield pipe.recv()
-    except EOFError:
-        yield None
-
-
-class Site:
-    """The agents that one process plays. They connect with `cluster.channel(pod)`, like the agents of KubeCluster."""
-
-    def __init__(self, target: str, pipe: Connection) -> None:
-        self.target, self.pipe = target, pipe
-        self.is_closing = False
-        self.authority = Credentials.from_secret(SECRET, "controller")
-        self.plays: dict[JobKey, Play] = {}
-        self.agents: dict[str, Agent] = {}
-        self.killed_s: dict[JobKey, float] = {}
-        self.held: dict[JobKey, int] = {}
-        """Jobs that make no step meanwhile: all ranks of a job have to stand at the same one."""
-        self._due: list[tuple[float, str]] = []
-        """When which agent tells next."""
-
-    def channel(self, pod: Pod) -> grpc.aio.Channel:
-        request = SigningRequest()
-        identity = PodIdentity(pod.key.namespace, pod.name, pod.uid)
-        leaf = request.leaf(sign(self.authority, request.pem(), identity))
-        return leaf.channel(self.target, self.authority.authority)
-
-    def something(self) -> None:
-        """Do nothing: nobody waits for it."""
-
-    def add(self, manifest: dict[str, Any], size: int, rank: int) -> None:
-        pod = read_pod(manifest)
-        assert pod is not None
-        play = self.plays.setdefault(pod.key, Play(pod.key, size))
-        self.agents[pod.name] = Agent(self, play, pod, rank)
-        heapq.heappush(self._due, (time.monotonic() + random.random(), pod.name))
-
-    def orders(self, agent: "Agent", order: Any) -> None:
-        inner = order.order if isinstance(order, msg.ToWorker) else order
-        key = agent.play.key
-        if isinstance(inner, msg.Interrupt) and key in self.killed_s:
-            self.pipe.send(("decided", key.name, time.time()))
-            del self.killed_s[key]
-
-    async def tell(self) -> None:
-        """Let each agent report as often as the controller has asked it to."""
-        while True:
-            while self._due and self._due[0][0] <= time.monotonic():
-                due_s, name = heapq.heappop(self._due)
-                agent = self.agents[name]
-                if agent.gone:
-                    continue
-                if agent.play.key not in self.held:
-                    agent.play.step = max(agent.play.step, step_now())
-                agent.tell()
-                heapq.heappush(self._due, (max(due_s, time.monotonic() - agent.pace_s) + agent.pace_s, name))
-            await asyncio.sleep(0.01)
-
-    async def run(self) -> None:
-        loop, asked = asyncio.get_running_loop(), asyncio.Queue[Any]()
-
-        def readable() -> None:
-            for order in orders_of(self.pipe):
-                asked.put_nowait(order)
-
-        loop.add_reader(self.pipe.fileno(), readable)
-        telling = asyncio.create_task(self.tell())
-        while (order := await asked.get()) is not None:
-            what, *more = order
-            if what == "add":
-                for number, (manifest, size, rank) in enumerate(more[0]):
-                    self.add(manifest, size, rank)
-                    if number % AT_ONCE == AT_ONCE - 1:
-                        await self._attached()
-                await self._attached()
-                self.pipe.send(("added",))
-            elif what == "watch":
-                key = JobKey("team", more[0])
-                if key in self.plays:
-                    self.killed_s[key] = time.time()
-                    self.plays[key].step = self.held[key] = more[1]
-            elif what == "go on":
-                self.held.pop(JobKey("team", more[0]), None)
-            elif what == "kill":
-                agent = self.agents[more[0]]
-                agent.die()
-                self.pipe.send(("killed", agent.play.key.name, time.time()))
-        telling.cancel()
-        self.is_closing = True
-        for agent in self.agents.values():
-            agent.task.cancel()
-
-    async def _attached(self) -> None:
-        for agent in list(self.agents.values()):
-            await agent.answered.wait()
-
-
-class Agent(PodAgent):
-    def __init__(self, site: Site, play: Play, pod: Pod, rank: int) -> None:
-        super().__init__(site, play, pod, rank, None if rank != NO_RANK else {})  # type: ignore[arg-type]  # as far as it is used
-        self._site, self.trains, self._count, self.pace_s = site, False, 0, TELL_S
-
-    def _ordered(self, order: Any) -> None:
-        if isinstance(order, msg.ToWorker) and isinstance(order.order, msg.Protect | msg.Commit):
-            self.trains = True
-        if isinstance(order, msg.TellEvery):
-            self.pace_s = order.seconds
-        self._site.orders(self, order)
-        super()._ordered(order)
-        self.heard.clear()
-
-    def tell(self) -> None:
-        if self.trains:
-            self._count += 1
-            step = self.play.step
-            seen = msg.WorkerProgress(self.worker, step, step, "body", False, self._count, "R")
-        else:
-            seen = msg.WorkerProgress(self.worker, -1, 0, "set-up", False, 0, "S", 60.0, 60.0)
-        self.send(msg.Progress((seen,)))
-
-
-def play(target: str, pipe: Connection) -> None:
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(Site(target, pipe).run())
+READY_S, SETTLED_S, TELL_EVERY_S = 900.0, 120.0, 20.0
+MANY_PODS = 400
+"""Of more, agents tell as rarely as a controller may ask them to until all are connected: else the telling takes the processors
+that the connecting needs, where these are shared."""
 
 
 class Cluster(KubeCluster):
     """A cluster in which other processes play all pods, also those of spares."""
+
+    in_pod = 1
+    """Processes in each pod."""
 
     def __init__(self, **settings: Any) -> None:
         self.sites: list[Connection] = []
@@ -193,10 +63,13 @@ class Cluster(KubeCluster):
 
     async def _run_spares(self) -> None:
         async for what, manifest in self.api.watch(PODS, ""):
-            labels = manifest["metadata"]["labels"]
+            meta = manifest["metadata"]
+            labels, site = meta["labels"], self.site_of.get(meta["name"])
+            if what == "DELETED" and site is not None:
+                site.send(("end", meta["name"]))  # as the kubelet does
             if what == "ADDED" and labels.get(kube.ROLE) == kube.SPARE:
-                key = JobKey(manifest["metadata"]["namespace"], labels[kube.JOB])
-                self.give([(manifest, self.plays[key].size, NO_RANK)])
+                key = JobKey(meta["namespace"], labels[kube.JOB])
+                self.give([PlayedPod(manifest, self.plays[key].size, NO_RANK, self.in_pod)])
 
     async def settled(self, key: JobKey, count: int) -> str:
         """Wait for the job's `count`th migration, and then for a warm spare. Return the outcome of the latest migration."""
@@ -205,15 +78,48 @@ class Cluster(KubeCluster):
         await self.until(lambda: self.status(job).get("sparesWarm", 0) >= 1, SETTLED_S)
         return self.outcomes(job)[-1]
 
-    def give(self, pods: list[Any]) -> None:
-        """Give pods to the other processes to play: manifests with size and rank."""
-        parts: list[list[Any]] = [[] for _ in self.sites]
+    def give(self, pods: list[PlayedPod]) -> None:
+        """Give pods to the other processes to play."""
+        parts: list[list[PlayedPod]] = [[] for _ in self.sites]
         for pod in pods:
             place = next(self._places) % len(self.sites)
             parts[place].append(pod)
-            self.site_of[pod[0]["metadata"]["name"]] = self.sites[place]
+            self.site_of[pod.manifest["metadata"]["name"]] = self.sites[place]
         for site, part in zip(self.sites, parts):
             site.send(("add", part))
+
+
+class OwnTimes:
+    """When the controller has heard of a process's end, and when it has first told anybody of it to leave its communicators."""
+
+    def __init__(self) -> None:
+        self._heard_s: dict[str, float] = {}
+        self.took_s: list[float] = []
+
+    def watch(self) -> None:
+        """Look at each message that comes in, and at each order that goes out."""
+        read, write = relay.received, service.wrap
+
+        def received(packed: Any) -> Any:
+            message = read(packed)
+            if isinstance(message, msg.WorkerExited) and not message.fenced:
+                self._heard_s[job_of(message.worker)] = time.monotonic()
+            return message
+
+        def wrap(kind: Any, order: Any) -> Any:
+            packed = write(kind, order)
+            if isinstance(order, msg.ToWorker) and isinstance(order.order, msg.Interrupt):
+                heard_s = self._heard_s.pop(job_of(order.worker), None)
+                if heard_s is not None:
+                    self.took_s.append(time.monotonic() - heard_s)
+            return packed
+
+        relay.received, service.wrap = received, wrap
+
+
+def job_of(worker: str) -> str:
+    """Return the job in the name of its process: pods are called JOB-NUMBER, spares' pods JOB-spare-SOMETHING."""
+    return "-".join(worker.split("-")[:2])
 
 
 async def longest_turns(found: list[float]) -> None:
@@ -232,9 +138,10 @@ def shares(of: list[float]) -> dict[str, float]:
     return {"median": share(of, 0.5), "p99": share(of, 0.99), "most": share(of, 1.0), "count": len(of)}
 
 
-async def measure(jobs: int, ranks: int, kills: int, seconds: float, processes: int) -> dict[str, Any]:  # noqa: C901 - one measurement from its beginning to its end
+async def measure(jobs: int, ranks: int, in_pod: int, kills: int, seconds: float, processes: int) -> dict[str, Any]:  # noqa: C901 - one measurement from its beginning to its end
     async with Cluster.open() as cluster:
         assert isinstance(cluster, Cluster)
+        cluster.in_pod = in_pod
         children, context = [], multiprocessing.get_context("spawn")
         for _ in range(processes):
             ours, theirs = context.Pipe()
@@ -255,20 +162,37 @@ async def measure(jobs: int, ranks: int, kills: int, seconds: float, processes: 
         for number in range(jobs):
             key = JobKey("team", f"job-{number}")
             cluster.plays[key] = Play(key, ranks)
-            for rank in range(ranks):
-                manifest = training_pod(key, rank, ranks)
+            for first in range(0, ranks, in_pod):
+                manifest = training_pod(key, first // in_pod, ranks)
                 manifest["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
-                pods.append((cluster.api.put(PODS, manifest), ranks, rank))
+                pods.append(PlayedPod(cluster.api.put(PODS, manifest), ranks, first, in_pod))
+        for pipe in cluster.sites:
+            pipe.send(("pace", MOST_TELL_S if len(pods) > MANY_PODS else 0.0))
         cluster.give(pods)
         names = [f"job-{number}" for number in range(jobs)]
-        while any(cluster.status(cluster.plays[JobKey("team", n)]).get("protection") != "protected" for n in names):
+        tell_s = began_s + TELL_EVERY_S
+        level = "protected" if in_pod < ranks else "partly"  # no other machine has copies of a job's in one pod
+        while any(cluster.status(cluster.plays[JobKey("team", n)]).get("protection") != level for n in names):
             assert time.monotonic() - began_s < READY_S, Counter(
                 (cluster.status(p).get("protection"), cluster.status(p).get("protectionReason", "")[:80])
                 for p in cluster.plays.values()
             ).most_common(5)
             await asyncio.sleep(0.5)
+            if time.monotonic() > tell_s:
+                tell_s = time.monotonic() + TELL_EVERY_S
+                there = sum(len(run.core.job.nodes) for run in cluster.controller.ledger.runs.values())
+                cpu_s, rss_mib = sum(own.cpu_times()[:2]), own.memory_info().rss / MIB
+                passed_s = time.monotonic() - began_s
+                print(
+                    f"{passed_s:.0f} s: {there} connections, {rss_mib:.0f} MiB, {cpu_s:.0f} s of a processor",
+                    file=sys.stderr,
+                    flush=True,
+                )
         ready_s = time.monotonic() - began_s
-        await asyncio.sleep(5.0)
+        print(f"all are protected after {ready_s:.0f} s", file=sys.stderr, flush=True)
+        for pipe in cluster.sites:
+            pipe.send(("pace", 0.0))
+        await asyncio.sleep(2 * MOST_TELL_S)
         while not heard.empty():
             heard.get_nowait()
         turns: list[float] = []
@@ -279,6 +203,8 @@ async def measure(jobs: int, ranks: int, kills: int, seconds: float, processes: 
         calm_s, calm_cpu_s = time.monotonic() - then_s, sum(own.cpu_times()[:2]) - cpu_s
         calls = Counter(f"{verb} {kind}" for verb, kind, _ in cluster.api.calls)
         calm_turns, turns[:] = list(turns), []
+        own_times = OwnTimes()
+        own_times.watch()
         decided: list[float] = []
         outcomes = Counter[str]()
         then_s, cpu_s = time.monotonic(), sum(own.cpu_times()[:2])
@@ -290,8 +216,11 @@ async def measure(jobs: int, ranks: int, kills: int, seconds: float, processes: 
                 heard.get_nowait()  # what another process has said of the loss before this one
             for pipe in cluster.sites:
                 pipe.send(("watch", name, step_now() + 3))
-            pod = run.core.job.holders[1].partition(":")[0]
-            cluster.site_of[pod].send(("kill", pod))
+            for _ in cluster.sites:  # before the loss all ranks have to stand at that step
+                while (await asyncio.wait_for(heard.get(), 60.0))[0] != "watching":
+                    pass
+            worker = run.core.job.holders[1]
+            cluster.site_of[worker.partition(":")[0]].send(("kill", worker))
             killed_s = 0.0
             while True:
                 what, *said = await asyncio.wait_for(heard.get(), 60.0)
@@ -309,15 +238,22 @@ async def measure(jobs: int, ranks: int, kills: int, seconds: float, processes: 
         result = {
             "jobs": jobs,
             "ranks": ranks,
+            "ranks_of_a_pod": in_pod,
             "connections": len(cluster.site_of),
             "ready_s": round(ready_s, 1),
             "decision_s": shares(decided),
+            "in_controller_s": shares(own_times.took_s),
             "outcomes": dict(outcomes),
             "loop_s": {"calm": shares(calm_turns), "with_losses": shares(turns)},
             "cores": {"calm": round(calm_cpu_s / calm_s, 3), "with_losses": round(kill_cpu_s / kill_s, 3)},
-            "rss_mib": {"empty": round(empty_mib), "now": round(own.memory_info().rss / MIB)},
+            "rss_mib": {
+                "empty": round(empty_mib),
+                "now": round(own.memory_info().rss / MIB),
+                "of_the_api": round(size_of([cluster.api.objects], 1 << 40) / MIB),
+            },
             "calls_per_s": {what: round(count / calm_s, 2) for what, count in calls.most_common()},
             "status_bytes": len(status),
+            "processors": os.cpu_count(),
             "load": os.getloadavg()[0],
         }
         for pipe in cluster.sites:
@@ -333,11 +269,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--in-pod", type=int, default=1, help="ranks of each pod, which has one agent")
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=20.0, help="how long all train undisturbed")
     parser.add_argument("--processes", type=int, default=2, help="that play agents")
     args = parser.parse_args()
-    print(json.dumps(asyncio.run(measure(args.jobs, args.ranks, args.kills, args.seconds, args.processes)), indent=1))
+    print(
+        json.dumps(
+            asyncio.run(measure(args.jobs, args.ranks, args.in_pod, args.kills, args.seconds, args.processes)), indent=1
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def measure(launcher: list[str], ranks: int, script: list[str], out: Path) -> St
 
 def was_protected(told: str) -> bool:
     """Tell from the command's last words whether protection was on: after a fault of the shim the script goes on without it."""
-    levels = re.findall(r"^torchrelay: (protected|partly protected|not protected): ", told, re.MULTILINE)
+    levels = re.findall(r"^torchrelay: (?:warning: )?(protected|partly protected|not protected): ", told, re.MULTILINE)
     return bool(levels) and levels[-1] != "not protected"
 
 

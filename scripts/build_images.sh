@@ -2,6 +2,7 @@
 # Builds the images of agent, controller and webhook from one base, which it names by digest: REGISTRY, TAG, PUSH=--push.
 #   --pin   writes today's digest of the base into the Dockerfile, and builds nothing (docker buildx or skopeo)
 #   --where-possible   for CI: a machine that cannot build says so, and that is no failure
+# A release, that is a commit with a tag v*, is built only where the Dockerfile itself names the digest.
 # Exit code 3: this machine cannot build: it has no builder, or reaches no registry.
 set -eu
 cd "$(dirname "$0")/.."
@@ -16,14 +17,27 @@ fi
 file=deploy/docker/Dockerfile
 base=$(sed -n 's/^ARG PYTHON_IMAGE=//p' "$file")
 
-fail() {
+say() {
     echo "build_images: $1" >&2
+}
+
+fail() {
+    say "$1"
     exit "${2:-1}"
 }
 
 has() {
     command -v "$1" >/dev/null 2>&1
 }
+
+case ${1:-}$base in
+--pin* | *@sha256:*) ;;
+*)
+    release=$(git describe --exact-match --match 'v*' 2>/dev/null) || release=
+    [ -z "$release" ] || fail "the release $release names its base, $base, without a digest: run make pin-images, commit $file, and tag that"
+    say "$file names its base, $base, without a digest: a build takes the one of its day, and another day's may differ (make pin-images)"
+    ;;
+esac
 
 # The digest of the list of images for all architectures.
 digest() {

@@ -12,11 +12,13 @@ from rich.console import Console
 
 from torchrelay.cli.display import narrate
 from torchrelay.cli.display.summary import MigrationSummary, RunSummary, fold
+from torchrelay.cli.display.teller import among_others
 from torchrelay.protocol import events as e
 from torchrelay.protocol.words.causes import MigrationCause, ProtectionCause
 from torchrelay.protocol.words.level import Level
 from torchrelay.protocol.words.order_words import JOIN, could_not
 from torchrelay.protocol.words.phases import DOWNTIME_ROWS
+from torchrelay.protocol.words.rank_words import WAITS_FOR_SPARE
 from torchrelay.protocol.words.rehearsal_words import REHEARSAL_DIFFERS, REHEARSAL_FAILED, REHEARSAL_SAME
 
 RUN = "5b69072e"
@@ -76,6 +78,16 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
             "any rank can be replaced",
             (e.Protection("protected", "any rank can be replaced, at any moment of a step"),),
         ),
+        Example(
+            "a spare has just been used",
+            (
+                e.Protection(
+                    "protected",
+                    "any rank can be replaced, at any moment of a step; "
+                    "a rank that is lost now waits for the spare that is being made",
+                ),
+            ),
+        ),
         Example("nobody could take over", (e.Protection("partly", NO_SPARE, ProtectionCause.NO_SPARE.value),)),
         Example(
             "the script stands in the way",
@@ -134,6 +146,10 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         Example("somebody asked for it", (MOVES,)),
         Example("it is done", (MOVES, finished("planned"))),
         Example("it was given up", (MOVES, finished("planned", "abandoned", reason="the spare was lost"))),
+        Example(
+            "it waits for a spare",
+            (e.MoveNotMade("", 1, "the fan is loud", f"there is no spare to move it to; {WAITS_FOR_SPARE}"),),
+        ),
         Example("it never began", (e.MoveNotMade("", 1, "the fan is loud", "there is no spare to move it to"),)),
     ),
     "A checkpoint is asked for": (
@@ -223,7 +239,7 @@ def lines_of(example: Example) -> list[str]:
 def printed(parts: list[object]) -> list[str]:
     console = Console(file=io.StringIO(), width=100, soft_wrap=True, highlight=False)
     for part in parts:
-        console.print(part)
+        console.print(among_others(part))
     assert isinstance(console.file, io.StringIO)
     return [text.rstrip() for text in console.file.getvalue().splitlines()]
 

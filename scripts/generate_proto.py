@@ -1,4 +1,7 @@
-"""Generates the protocol buffer code from relay.proto; `--check` only says whether the committed code is up to date."""
+"""Generates the messages of relay.proto, and its code; `--check` only says whether what is committed is up to date.
+
+What the services are, relay.proto says itself.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +12,26 @@ from pathlib import Path
 
 import grpc_tools
 from grpc_tools import protoc
+from proto_messages import with_messages
 
 ROOT = Path(__file__).resolve().parent.parent / "protocol"
 PROTO = Path("torchrelay/protocol/relay.proto")
-GENERATED = ("relay_pb2.py", "relay_pb2.pyi", "relay_pb2_grpc.py")
+GENERATED = ("relay.proto", "relay_pb2.py", "relay_pb2.pyi", "relay_pb2_grpc.py")
 
 
 def generate(target: Path) -> None:
-    """Write the generated files below `target`, in the folders of their package. Raises RuntimeError."""
+    """Write relay.proto and its code below `target`, in the folders of their package. Raises RuntimeError."""
     well_known = Path(grpc_tools.__file__).parent / "_proto"
+    made = with_messages((ROOT / PROTO).read_text(encoding="utf-8"))
+    (target / PROTO).parent.mkdir(parents=True, exist_ok=True)
+    (target / PROTO).write_text(made, encoding="utf-8")
     out = [f"--{kind}_out={target}" for kind in ("python", "pyi", "grpc_python")]
-    if protoc.main(["protoc", f"-I{ROOT}", f"-I{well_known}", *out, str(PROTO)]) != 0:
+    if protoc.main(["protoc", f"-I{target}", f"-I{well_known}", *out, str(PROTO)]) != 0:
         raise RuntimeError(f"protoc refused {PROTO}")
 
 
 def stale() -> list[str]:
-    """Return the names of the committed files that differ from what relay.proto gives now."""
+    """Return the names of the committed files that differ from what is generated now."""
     with tempfile.TemporaryDirectory() as folder:
         generate(Path(folder))
         names = []

@@ -8,10 +8,14 @@ from pathlib import Path
 import texts_in_code as t
 from generated_part import ROOT
 
-REFUSALS = ("UserError", "ScriptFails", "CheckpointError")
+REFUSALS = ("UserError", "NotRunningError", "ScriptFails", "CheckpointError")
 ANSWERS = {"line": 0, "hint": 0, "print": 0, "_say": 0, "_tell": 1}
 """How commands speak -> which argument is the text."""
-PREFIXES = {"hint": "torchrelay: hint: ", "print": ""}
+PREFIXES = {"hint": "hint: "}
+WORDS = {"red": "error: ", "yellow": "warning: "}
+"""What a line begins with by its style."""
+AMONG_OTHERS = "cli/run"
+"""What is said beside the lines of a script begins with `torchrelay:`."""
 TITLES = {
     "cli/app": "Words in the wrong place",
     "cli/command_line": "Options of `torchrelay run` and `torchrelay check`",
@@ -87,13 +91,15 @@ def _is_command(file: Path) -> bool:
 def _refused(files: list[Path]) -> Iterator[str]:
     for file in files:
         for variants in t.raised(t.read(file, _module(file)), REFUSALS):
-            yield from ("torchrelay: " + text for text in variants if text != t.UNKNOWN)
+            yield from ("error: " + text for text in variants if text != t.UNKNOWN)
 
 
 def _answered(files: list[Path]) -> Iterator[str]:
     for file in files:
-        for call, variants in t.said(t.read(file, _module(file)), ANSWERS):
-            yield from (PREFIXES.get(call, "torchrelay: ") + text.strip() for text in variants if _has_words(text))
+        who = "torchrelay: " if _where(file).startswith(AMONG_OTHERS) else ""
+        for call, variants, style in t.said(t.read(file, _module(file)), ANSWERS):
+            begins = who + PREFIXES.get(call, WORDS.get(style, ""))
+            yield from (begins + text.strip() for text in variants if _has_words(text))
 
 
 def _has_words(text: str) -> bool:

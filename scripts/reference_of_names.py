@@ -15,7 +15,7 @@ from torchrelay.protocol.kube import kube_names
 HOMES = (ROOT / "protocol/torchrelay/protocol/names.py", ROOT / "protocol/torchrelay/protocol/kube/kube_names.py")
 MADE = "<!-- Made by scripts/generate_reference.py: change {source} instead. -->"
 BY_PEOPLE = {
-    "For the commands": (names.ENV_SECRET, names.ENV_STATE_DIR, names.ENV_HISTORY_DIR),
+    "For the commands": (names.ENV_SECRET, names.ENV_STATE_DIR, names.ENV_HISTORY_DIR, names.ENV_NOTIFY),
     "For the controller of a cluster (`controller.env` of the chart)": (
         kube_names.ENV_HEALTH_POLICY,
         kube_names.ENV_HEALTH_OBSERVE,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import importlib
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from pathlib import Path
 MOST_VARIANTS = 6
 """Of one text, which chooses between words."""
 UNKNOWN = "…"
+_HINT_BEHIND = re.compile(r"(?<=[A-Z])(HINT)$")
+"""A hint has a line of its own, or is left out."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,10 @@ def raised(source: Source, classes: Sequence[str]) -> Iterator[list[str]]:
             yield texts(node.exc.args[0], source)
 
 
-def said(source: Source, calls: Mapping[str, int]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the call and the variants of each text that is given to one of these calls.
+def said(source: Source, calls: Mapping[str, int]) -> Iterator[tuple[str, list[str], str]]:
+    """Yield the call, the variants of the text, and the style, of each text that is given to one of these calls.
+
+    The style is the argument behind the text, where it is written there; empty otherwise.
 
     `calls`: the name (`line` of `narrate.line(...)`) -> which argument is the text.
     """
@@ -56,7 +61,17 @@ def said(source: Source, calls: Mapping[str, int]) -> Iterator[tuple[str, list[s
         if isinstance(text, ast.JoinedStr | ast.IfExp | ast.BinOp) or (
             isinstance(text, ast.Constant) and isinstance(text.value, str) and text.value
         ):
-            yield _name(node.func), texts(text, source)
+            yield _name(node.func), texts(text, source), _style(node.args[calls[_name(node.func)] + 1 :])
+
+
+def _style(behind: Sequence[ast.expr]) -> str:
+    """Return the style; of one that depends on something, the one that is no success."""
+    match behind:
+        case [ast.Constant(value=str(style)), *_]:
+            return style
+        case [ast.IfExp(body=one, orelse=other), *_]:
+            return max((_style([one]), _style([other])), key=lambda style: style in ("red", "yellow"))
+    return ""
 
 
 def texts(node: ast.expr, source: Source, depth: int = 0) -> list[str]:
@@ -65,7 +80,7 @@ def texts(node: ast.expr, source: Source, depth: int = 0) -> list[str]:
         case ast.Constant(value=str(text)):
             return [text]
         case ast.JoinedStr(values=parts):
-            return _joined([texts(part, source, depth) for part in parts])
+            return [_HINT_BEHIND.sub(r"\n\1", text) for text in _joined([texts(part, source, depth) for part in parts])]
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             return _joined([texts(left, source, depth), texts(right, source, depth)])
         case ast.IfExp(body=one, orelse=other):
@@ -101,15 +116,29 @@ def _placeholder(node: ast.expr, source: Source) -> str:
             return name.strip("_").upper()
         case ast.Attribute(attr=name):
             return name.strip("_").upper()
+        case ast.BinOp(left=left, op=ast.RShift(), right=ast.Constant(value=int(bits))):
+            found = _placeholder(left, source)  # bytes, as another unit
+            return str(int(found) >> bits) if found.isdigit() else found
         case ast.BinOp(left=left):
             return _placeholder(left, source)
         case ast.Subscript(value=value):
             return _placeholder(value, source)
+    inner = _named_within(node)
+    return UNKNOWN if inner is None else _placeholder(inner, source)
+
+
+def _named_within(node: ast.expr) -> ast.expr | None:
+    """Return the part of a call or choice that a reader knows it by; None if there is none."""
+    match node:
+        case ast.BoolOp(values=[first, *_]):
+            return first
+        case ast.Call(args=[ast.Constant(value=None), first, *_]):  # filter(None, known)
+            return first
         case ast.Call(args=[first, *_]):
-            return _placeholder(first, source)
+            return first
         case ast.Call(func=ast.Attribute(value=value)):
-            return _placeholder(value, source)
-    return UNKNOWN
+            return value
+    return None
 
 
 def _name(func: ast.expr) -> str:

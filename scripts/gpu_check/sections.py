@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-SECOND_DIGITS = 3
-
 
 class SectionError(Exception):
     """A section that could not be done; the message says where to look."""

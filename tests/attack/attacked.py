@@ -54,8 +54,8 @@ class Hostile(PodAgent):
             self._tell_copies()
         super()._ordered(order)
 
-    def _reports(self, order: Any) -> list[Any]:
-        found = super()._reports(order)
+    def answers(self, order: Any) -> list[Any]:
+        found = super().answers(order)
         if not self._pods.keeps_copies:
             return found
         own = msg.ReplicaCheck(3, {"w": f"of rank {self.rank}"}, ("w",))

@@ -48,6 +48,8 @@ MOST_PEAK_BYTES = 768 << 20
 """Of messages of the largest size, several at once."""
 MOST_DESCRIPTORS = 12
 MOVES_LEAST = 3
+JOBS_AT_ONCE = 4
+"""Jobs that are attacked at the same time, each in a state of its own."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +65,13 @@ class Extent:
     states: Mapping[str, tuple[str, ...]]
 
 
-FIRST = Extent(burst=20, flood=300, connections=40, huge=3, epochs=0, states={PLANNED: ("Plan",), LOSS: ("Plan",)})
-"""For all that is made once."""
+FIRST = Extent(burst=20, flood=0, connections=40, huge=1, epochs=0, states={PLANNED: ("Plan",), LOSS: ("Plan",)})
+"""For what is made once and is large: what is held is compared with what was held after it."""
 SHORT = Extent(
     burst=60,
     flood=1500,
     connections=100,
-    huge=3,
+    huge=2,
     epochs=60,
     states={
         PLANNED: ("QuiesceDecided", "Rebuild"),
@@ -105,14 +107,37 @@ class ClusterAttack:
         self._judge(before, after, time.monotonic() - began_s)
 
     async def _round(self, name: str, extent: Extent) -> None:
-        for what, attack in self._attacks(name, extent):
+        for wave in self._waves(name, extent):
             began, began_s = await self._controlled.ask("state"), time.monotonic()
             try:
-                await attack()
+                await asyncio.gather(*(attack() for _, attack in wave))
             finally:
-                await self._lives(f"{name}/{what}", began, time.monotonic() - began_s)
+                told = ", ".join(what for what, _ in wave)
+                await self._lives(f"{name}: {told}", began, time.monotonic() - began_s)
 
-    def _attacks(self, name: str, extent: Extent) -> list[tuple[str, Attack]]:
+    def _waves(self, name: str, extent: Extent) -> list[list[tuple[str, Attack]]]:
+        """Return what is done at the same time, one wave after the other. What takes much memory is alone."""
+        of, states = functools.partial, [(kind, state) for kind, of_kind in extent.states.items() for state in of_kind]
+        in_states: list[tuple[str, Attack]] = [
+            (f"{kind}/{state}", of(self._state, name, state, kind, extent)) for kind, state in states
+        ]
+
+        def own(*attacks: Callable[[str, Extent], Coroutine[Any, Any, None]]) -> list[tuple[str, Attack]]:
+            return [(attack.__name__.strip("_"), of(attack, name, extent)) for attack in attacks]
+
+        waves = [
+            self._at_ports(name, extent),
+            *(in_states[n : n + JOBS_AT_ONCE] for n in range(0, len(in_states), JOBS_AT_ONCE)),
+            own(self._huge),
+        ]
+        if extent is not FIRST:
+            waves += [
+                own(self._positions, self._enrolment, self._identities, self._bytes, self._annotations),
+                own(self._flood, self._streams),
+            ]
+        return waves
+
+    def _at_ports(self, name: str, extent: Extent) -> list[tuple[str, Attack]]:
         found: list[tuple[str, Attack]] = []
         for port_name, port in self._controlled.ports.items():
             draw, of = self._draw(f"{name}/{port_name}"), functools.partial
@@ -120,20 +145,6 @@ class ClusterAttack:
             found.append((f"half-open/{port_name}", of(self._half_open, port, draw, extent)))
             if port_name != "ready":
                 found.append((f"tls/{port_name}", of(strangers.bad_tls, port, self._tally, extent.connections)))
-        for kind, states in extent.states.items():
-            for state in states:
-                found.append((f"{kind}/{state}", functools.partial(self._state, name, state, kind, extent)))
-        for attack in (
-            self._positions,
-            self._enrolment,
-            self._identities,
-            self._flood,
-            self._huge,
-            self._streams,
-            self._bytes,
-            self._annotations,
-        ):
-            found.append((attack.__name__.strip("_"), functools.partial(attack, name, extent)))
         return found
 
     async def _half_open(self, port: int, draw: Draw, extent: Extent) -> None:
@@ -382,11 +393,9 @@ class ClusterAttack:
             self._tally.fail(f"only {moved} moves of the other job meanwhile")
 
 
-async def attack_cluster(folder: Path, extent: Extent, seed: int) -> Tally:
-    tally = Tally()
+async def attack_cluster(folder: Path, extent: Extent, seed: int, tally: Tally) -> None:
     controlled = await Controlled.start(folder / "controller.log")
     try:
         await ClusterAttack(controlled, folder, extent, seed, tally).run()
     finally:
         await controlled.close()
-    return tally

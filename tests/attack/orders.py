@@ -51,9 +51,14 @@ class Ordering(relay_pb2_grpc.RelayServicer):
         self._says: asyncio.Queue[bytes] = asyncio.Queue()
 
     @property
+    def left(self) -> int:
+        """How much is still to be said."""
+        return self._says.qsize()
+
+    @property
     def is_through(self) -> bool:
         """Whether everything was said."""
-        return self._says.empty()
+        return not self.left
 
     def order(self, order: Any) -> None:
         self.say(wrap(relay_pb2.ToAgent, order).SerializeToString())
@@ -202,6 +207,9 @@ async def _absurd(folder: Path, draw: Draw, burst: int, tally: Tally) -> None:
                 ordering.say(last)
             return LAST in ordering.journals
 
+        # Each damaged order costs a stream, so many of them take longer than any one answer may.
+        while (left := ordering.left) and await live.until(lambda before=left: ordering.left < before, ANSWERS_S):
+            pass
         if not await live.until(answers, ANSWERS_S):
             tally.fail(
                 f"the agent does not answer any more, its exit code is {live.pod.agent.poll()}: {live.pod.said()}"

@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-_TO_MEASURE = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "262144"}
-"""What is freed goes back: otherwise the allocator keeps some 120 MiB after many large messages, and no more after many more."""
+from support.footprint import HANDS_BACK
 
 
 class Controlled:
@@ -23,7 +22,7 @@ class Controlled:
     @classmethod
     async def start(cls, errors: Path, module: str = "attack.controlled") -> Controlled:
         here = Path(__file__).parents[1]
-        environment = {**os.environ, **_TO_MEASURE, "PYTHONPATH": str(here), "GRPC_VERBOSITY": "NONE"}
+        environment = {**os.environ, **HANDS_BACK, "PYTHONPATH": str(here), "GRPC_VERBOSITY": "NONE"}
         with errors.open("wb") as stderr:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,

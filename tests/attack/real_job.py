@@ -38,6 +38,8 @@ from torchrelay.protocol.transport import wire
 
 SCRIPT, RANKS, NAMESPACE, JOB = "ddp.py", 2, "attacked", "real"
 PROTECTED_S, ENDS_S, LOOK_S = 90.0, 120.0, 0.2
+REFERENCE_S = 900.0
+"""Time for the undisturbed run, which goes on beside all attacks."""
 MOVES_LEAST = 2
 """One of them after a loss."""
 SOCKET = "the unix socket of a pod"
@@ -127,7 +129,7 @@ class RealJob:
         self._watches = asyncio.create_task(self._watch())
         (self._folder / "real-plain").mkdir()
         arguments = (self._folder / "real-plain", SCRIPT, str(self._epochs))
-        self._reference = asyncio.create_task(asyncio.to_thread(plain, *arguments, ranks=RANKS))
+        self._reference = asyncio.create_task(asyncio.to_thread(plain, *arguments, ranks=RANKS, limit_s=REFERENCE_S))
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -30,7 +30,7 @@ ANSWERS_MEANWHILE = ("webhook", "dashboard")
 class SidePorts:
     def __init__(self, sides: Controlled, extent: Extent, seed: int, tally: Tally) -> None:
         self._sides, self._extent, self._tally = sides, extent, tally
-        self._draw = Draw(f"{seed}/sides")
+        self._draws = {name: Draw(f"{seed}/{name}") for name in sides.ports}
 
     async def run(self) -> None:
         for name in self._sides.ports:
@@ -42,15 +42,18 @@ class SidePorts:
         self._judge(before, after)
 
     async def _round(self, connections: int) -> None:
-        for name, port in self._sides.ports.items():
-            await strangers.garbage(port, self._draw, self._tally, connections)
-            await strangers.half_open(
-                port, self._draw, self._tally, connections, lambda of=name: asyncio.ensure_future(self._meanwhile(of))
-            )
-            if name == "webhook":
-                await strangers.bad_tls(port, self._tally, connections)
-                await self._reviews(port, connections)
-            await self._answers(name)
+        await asyncio.gather(*(self._at(name, port, connections) for name, port in self._sides.ports.items()))
+
+    async def _at(self, name: str, port: int, connections: int) -> None:
+        draw = self._draws[name]
+        await strangers.garbage(port, draw, self._tally, connections)
+        await strangers.half_open(
+            port, draw, self._tally, connections, lambda: asyncio.ensure_future(self._meanwhile(name))
+        )
+        if name == "webhook":
+            await strangers.bad_tls(port, self._tally, connections)
+            await self._reviews(port, draw, connections)
+        await self._answers(name)
 
     async def _meanwhile(self, name: str) -> None:
         if name in ANSWERS_MEANWHILE:
@@ -74,15 +77,15 @@ class SidePorts:
                 break
         self._tally.fail(f"{name} does not answer: {problem}")
 
-    async def _reviews(self, port: int, count: int) -> None:
+    async def _reviews(self, port: int, draw: Draw, count: int) -> None:
         """What no API server sends: each is answered, and none by an error of ours."""
         deep = b"[" * 50_000
         bodies = [b"", b"{}", b"null", deep, b"\xff" * 1000, json.dumps({"request": {"uid": 7, "object": 1}}).encode()]
-        bodies += [json.dumps({"request": {"uid": "u", "object": self._pod()}}).encode() for _ in range(20)]
+        bodies += [json.dumps({"request": {"uid": "u", "object": odd_pod(draw)}}).encode() for _ in range(20)]
         async with httpx2.AsyncClient(verify=False, timeout=ANSWER_S) as client:
             for number in range(count):
                 self._tally.sent(REVIEW)
-                body = bodies[number] if number < len(bodies) else self._draw.damaged(bodies[number % len(bodies)])
+                body = bodies[number] if number < len(bodies) else draw.damaged(bodies[number % len(bodies)])
                 try:
                     reply = await client.post(f"https://127.0.0.1:{port}/mutate", content=body)
                 except httpx2.HTTPError as e:
@@ -91,26 +94,6 @@ class SidePorts:
                 self._tally.refuse(REVIEW, f"HTTP status {reply.status_code}")
                 if reply.status_code >= httpx2.codes.INTERNAL_SERVER_ERROR:
                     self._tally.fail(f"HTTP status {reply.status_code} for {body[:200]!r}: {reply.text[:200]}")
-
-    def _pod(self) -> object:
-        """Annotated, with a field that is of no sense."""
-        odd = self._draw.chance.choice((None, 7, "x" * 70_000, [], {}, [None], {"a": [1]}, -1.5, True))
-        pod: dict[str, object] = {
-            "kind": "Pod",
-            "metadata": {"name": "p", "annotations": {"torchrelay.dev/inject": "true"}},
-            "spec": {"containers": [{"name": "main", "image": "x"}]},
-        }
-        place = self._draw.chance.choice(("metadata", "spec", "kind", "annotations", "containers", "container"))
-        match place:
-            case "annotations":
-                pod["metadata"] = {"name": "p", "annotations": odd}
-            case "containers":
-                pod["spec"] = {"containers": odd}
-            case "container":
-                pod["spec"] = {"containers": [odd, {"name": odd, "env": odd, "volumeMounts": odd}]}
-            case _:
-                pod[place] = odd
-        return pod
 
     async def _settled(self, descriptors: int) -> dict[str, int]:
         until_s = time.monotonic() + SETTLE_S
@@ -133,6 +116,27 @@ class SidePorts:
             self._tally.fail(f"webhook, metrics and dashboard hold {grown >> 20} MiB more than before")
         if after["descriptors"] > before["descriptors"] + MOST_DESCRIPTORS:
             self._tally.fail(f"{before['descriptors']} descriptors of theirs have become {after['descriptors']}")
+
+
+def odd_pod(draw: Draw) -> object:
+    """Annotated, with a field that is of no sense."""
+    odd = draw.chance.choice((None, 7, "x" * 70_000, [], {}, [None], {"a": [1]}, -1.5, True))
+    pod: dict[str, object] = {
+        "kind": "Pod",
+        "metadata": {"name": "p", "annotations": {"torchrelay.dev/inject": "true"}},
+        "spec": {"containers": [{"name": "main", "image": "x"}]},
+    }
+    place = draw.chance.choice(("metadata", "spec", "kind", "annotations", "containers", "container"))
+    match place:
+        case "annotations":
+            pod["metadata"] = {"name": "p", "annotations": odd}
+        case "containers":
+            pod["spec"] = {"containers": odd}
+        case "container":
+            pod["spec"] = {"containers": [odd, {"name": odd, "env": odd, "volumeMounts": odd}]}
+        case _:
+            pod[place] = odd
+    return pod
 
 
 async def attack_sides(folder: Path, extent: Extent, seed: int, tally: Tally) -> None:

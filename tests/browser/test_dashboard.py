@@ -142,7 +142,7 @@ def test_ten_thousand_ranks_are_seen_at_once_and_the_one_that_is_lost_is_named(s
     ranks = page.get_by_role("region", name="Ranks")
     expect(ranks).to_contain_text("9,999 waiting for a migration")
     expect(ranks).to_contain_text(
-        "Rank 7342 (node-0917.w6) on node-0917: lost. Its process node-0917.w6 was ended by signal 9."
+        "Rank 7342 (node-0917.w6) on node-0917: lost. Its process node-0917.w6 was killed by SIGKILL."
     )
     box = ranks.get_by_role("img").bounding_box()
     assert box is not None

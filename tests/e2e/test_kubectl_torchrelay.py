@@ -71,6 +71,8 @@ def on_a_terminal(*words: str, until: str, key: str) -> tuple[int, str]:
 def test_a_node_is_barred_listed_and_cleared(torchrelay: Installation) -> None:
     barred = ask("quarantine", "add", NODE, "--reason", "a test")
     assert barred.returncode == 0, barred.stderr
+    for condition in ("InForce", "Drained"):
+        torchrelay.kubectl("wait", f"--for=condition={condition}", f"quarantine/{NODE}", "--timeout=60s")
     listed = ask("quarantine", "list", "--json")
     assert [json.loads(line)["spec"]["node"] for line in listed.stdout.splitlines()] == [NODE], listed
     assert ask("quarantine", "clear", NODE).returncode == 0

@@ -47,7 +47,7 @@ def test_what_makes_no_sense_is_refused(
         ("tj", ["OWNER", "PHASE", "RANKS", "STEP", "SPARES", "PROTECTION", "MIGRATIONS", "AGE"]),
         ("sp", ["JOB", "WANTED", "READY", "WARM", "AGE"]),
         ("mig", ["JOB", "RANK", "KIND", "PHASE", "OUTCOME", "FROM", "TO", "AGE"]),
-        ("quar", ["NODE", "DEVICE", "SINCE", "UNTIL", "REASON"]),
+        ("quar", ["NODE", "DEVICE", "INFORCE", "DRAINED", "SINCE", "UNTIL", "REASON"]),
     ],
 )
 def test_short_names_and_columns_are_there(

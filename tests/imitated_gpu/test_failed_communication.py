@@ -56,5 +56,5 @@ def test_a_replacement_that_dies_while_it_connects_is_replaced_by_the_next(tmp_p
     assert job.returncode == 0, job.output[-4000:]
     assert len(job.committed) == 1
     assert job.committed[0]["spare"] == "n0.s1"
-    assert job.losses[1:] == ["n0.s0, which was to take over rank 1, was killed by signal 9"]
+    assert job.losses[1:] == ["n0.s0, which was to take over rank 1, was killed by SIGKILL"]
     assert job.results == jobs.undisturbed(2)

@@ -19,6 +19,7 @@ from soak.held import Held
 from soak.machines import Machines
 from soak.record import Row, Strike, merged, rows, table
 from soak.shapes import Shape
+from support.footprint import HANDS_BACK
 from support.machines import Fleet
 from support.network import Network
 from support.relay_run import plain
@@ -104,7 +105,7 @@ def soak(folder: Path, shape: Shape, seconds: float, seed: int, most: int = 1_00
     reference = plain(
         *(folder / "reference", SCRIPT, epochs, shape.mode.how),
         ranks=shape.world_size,
-        environment={"STEP_S": "0"},
+        environment={**HANDS_BACK, "STEP_S": "0"},
         limit_s=END_S,
     )
     different = tuple(differences(reference, job.fleet.out, shape.world_size))
@@ -166,6 +167,7 @@ class _Job:
             arguments=[epochs, shape.mode.how],
             local_ranks=shape.ranks,
             network=network,
+            **HANDS_BACK,
             STEP_S=str(STEP_S),
             HURRY=str(self._hurry),
             ORDERS=str(orders),

@@ -111,6 +111,10 @@ class DrainedController(FakeController):
         return convert.to_proto(QuarantineReply(self.known, f"{request.subject}: {request.reason}", (1,)))
 
     async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        earlier = events.MoveNotMade("", 0, "the day before", "there was no spare")
+        yield convert.to_proto(events.to_job_event(earlier, -0.5))
+        if request.until_now:
+            return
         async for event in super().Watch(request, context):
             self.is_moved = event.name == "migration_finished" and not self.stays
             yield event

@@ -78,80 +78,13 @@ class PodsWorld(Protocol):
     async def until(self, true: Callable[[], Any], within_s: float = WITHIN_S) -> Any: ...
 
 
-class PodAgent:
-    """The agent of one pod and its process. `heard`: orders, the latest last. `mute`: the process answers none."""
+class PlayedProcess:
+    """One process of a job, and what it answers to orders. `joins`: it is about to take over its rank."""
 
-    def __init__(
-        self, cluster: PodsWorld, play: Play, pod: Pod, rank: int, launch: dict[str, str] | None = None
-    ) -> None:
-        self.pod, self.play, self.rank = pod, play, rank
-        self.worker = f"{pod.agent}.1"
-        self.heard: list[Any] = []
-        self.joins = self.mute = self.gone = False
-        self.launch = play.launch if launch is None else launch
-        self._cluster = cluster
-        self._queue: asyncio.Queue[Any] = asyncio.Queue()
-        self.answered = asyncio.Event()
-        self.task = asyncio.create_task(self._run())
+    def __init__(self, play: Play, rank: int) -> None:
+        self.play, self.rank, self.joins = play, rank, False
 
-    def send(self, message: Any) -> None:
-        self._queue.put_nowait(message)
-
-    def say(self, report: Any) -> None:
-        self.send(msg.FromWorker(self.worker, report))
-
-    def die(self) -> None:
-        """The process, by SIGKILL."""
-        self.gone = True
-        self.send(msg.WorkerExited(self.worker, 137, 9, False))
-
-    async def heard_of(self, kind: type, within_s: float = WITHIN_S) -> Any:
-        """The first order of the kind, to the agent or to its process."""
-        await self._cluster.until(lambda: self._of(kind), within_s)
-        return self._of(kind)[0]
-
-    def _of(self, kind: type) -> list[Any]:
-        inner = (order.order if isinstance(order, msg.ToWorker) else order for order in self.heard)
-        return [order for order in inner if isinstance(order, kind)]
-
-    async def _run(self) -> None:
-        """As an agent does: opens the stream again whenever it ends.
-
-        A stream that fails as this is cancelled raises its failure instead: the cancellation is lost, so the end is looked for.
-        """
-        while not self._cluster.is_closing:
-            async with self._cluster.channel(self.pod) as channel:
-                call = relay_pb2_grpc.RelayStub(channel).Attach(self._told())
-                with contextlib.suppress(grpc.aio.AioRpcError):  # refused, or the controller is away
-                    async for packed in call:
-                        self.answered.set()
-                        self._ordered(from_proto(packed))
-            self._queue = asyncio.Queue()  # the stream before still waits for the next message of that one
-            await asyncio.sleep(0.1)
-
-    async def _told(self) -> AsyncIterator[relay_pb2.FromAgent]:
-        info = msg.WorkerInfo(self.worker, self.rank, 1, self.launch)
-        yield wrap(relay_pb2.FromAgent, msg.AgentHello(self.pod.agent, -1, "10.0.0.1", (info,), self.pod.uid))
-        queue = self._queue
-        while True:
-            message = await queue.get()
-            yield message if isinstance(message, relay_pb2.FromAgent) else wrap(relay_pb2.FromAgent, message)
-
-    def _ordered(self, order: Any) -> None:
-        self.heard.append(order)
-        self._cluster.something()
-        if isinstance(order, msg.FetchJournal):
-            step = self.play.step
-            journals = {n: f"{order.worker}@{n}".encode() for n in (step - 1, step)}
-            self.send(msg.JournalContent(order.worker, journals, {step - 1: b"gate"}, b"set-up"))
-        elif isinstance(order, msg.Fence):
-            self.gone = True
-            self.send(msg.WorkerExited(order.worker, 137, 9, True))
-        elif isinstance(order, msg.ToWorker) and not self.mute:
-            for report in self._reports(order.order):
-                self.say(report)
-
-    def _reports(self, order: Any) -> list[Any]:  # noqa: C901 - one case for each order
+    def answers(self, order: Any) -> list[Any]:  # noqa: C901 - one case for each order
         g, step = getattr(order, "generation", 0), self.play.step
         match order:
             case msg.Begin():
@@ -188,6 +121,88 @@ class PodAgent:
             case msg.Explain(request=request):
                 return [msg.Explained(request, ("f (train.py:3)",), "still", "itself")]
         return []
+
+
+class PodAgent(PlayedProcess):
+    """The agent of one pod and its process. `heard`: orders, the latest last. `mute`: the process answers none.
+
+    `ended`: the agent opens no other stream once this one is over.
+    """
+
+    def __init__(
+        self, cluster: PodsWorld, play: Play, pod: Pod, rank: int, launch: dict[str, str] | None = None
+    ) -> None:
+        super().__init__(play, rank)
+        self.pod = pod
+        self.worker = f"{pod.agent}.1"
+        self.heard: list[Any] = []
+        self.mute = self.gone = self.ended = False
+        self.launch = play.launch if launch is None else launch
+        self._cluster = cluster
+        self._queue: asyncio.Queue[Any] = asyncio.Queue()
+        self.answered = asyncio.Event()
+        self.task = asyncio.create_task(self._run())
+
+    def hello(self) -> msg.AgentHello:
+        """Return its first message on each stream."""
+        info = msg.WorkerInfo(self.worker, self.rank, 1, self.launch)
+        return msg.AgentHello(self.pod.agent, -1, "10.0.0.1", (info,), self.pod.uid)
+
+    def send(self, message: Any) -> None:
+        self._queue.put_nowait(message)
+
+    def say(self, report: Any) -> None:
+        self.send(msg.FromWorker(self.worker, report))
+
+    def die(self) -> None:
+        """The process, by SIGKILL."""
+        self.gone = True
+        self.send(msg.WorkerExited(self.worker, 137, 9, False))
+
+    async def heard_of(self, kind: type, within_s: float = WITHIN_S) -> Any:
+        """The first order of the kind, to the agent or to its process."""
+        await self._cluster.until(lambda: self._of(kind), within_s)
+        return self._of(kind)[0]
+
+    def _of(self, kind: type) -> list[Any]:
+        inner = (order.order if isinstance(order, msg.ToWorker) else order for order in self.heard)
+        return [order for order in inner if isinstance(order, kind)]
+
+    async def _run(self) -> None:
+        """As an agent does: opens the stream again whenever it ends.
+
+        A stream that fails as this is cancelled raises its failure instead: the cancellation is lost, so the end is looked for.
+        """
+        while not (self._cluster.is_closing or self.ended):
+            async with self._cluster.channel(self.pod) as channel:
+                call = relay_pb2_grpc.RelayStub(channel).Attach(self._told())
+                with contextlib.suppress(grpc.aio.AioRpcError):  # refused, or the controller is away
+                    async for packed in call:
+                        self.answered.set()
+                        self._ordered(from_proto(packed))
+            self._queue = asyncio.Queue()  # the stream before still waits for the next message of that one
+            await asyncio.sleep(0.1)
+
+    async def _told(self) -> AsyncIterator[relay_pb2.FromAgent]:
+        yield wrap(relay_pb2.FromAgent, self.hello())
+        queue = self._queue
+        while True:
+            message = await queue.get()
+            yield message if isinstance(message, relay_pb2.FromAgent) else wrap(relay_pb2.FromAgent, message)
+
+    def _ordered(self, order: Any) -> None:
+        self.heard.append(order)
+        self._cluster.something()
+        if isinstance(order, msg.FetchJournal):
+            step = self.play.step
+            journals = {n: f"{order.worker}@{n}".encode() for n in (step - 1, step)}
+            self.send(msg.JournalContent(order.worker, journals, {step - 1: b"gate"}, b"set-up"))
+        elif isinstance(order, msg.Fence):
+            self.gone = True
+            self.send(msg.WorkerExited(order.worker, 137, 9, True))
+        elif isinstance(order, msg.ToWorker) and not self.mute:
+            for report in self.answers(order.order):
+                self.say(report)
 
 
 class KubeCluster:

@@ -16,7 +16,7 @@ from torchrelay.controller.kube.jobs.remembered import Remembered
 from torchrelay.controller.kube.jobs.run import JobRun
 from torchrelay.controller.kube.reconcilers.migration_requests import MigrationRequests
 from torchrelay.controller.kube.reconcilers.spare_keeper import SpareKeeper
-from torchrelay.controller.kube.reconcilers.status_writer import Scribe
+from torchrelay.controller.kube.reconcilers.status_writer import StatusWriter
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.kube.annotations import PodAnnotations as Asked
 from torchrelay.protocol.security.pod_tls import PodIdentity
@@ -68,9 +68,9 @@ class World:
         self.api = FakeApi()
         self.ledger = Ledger(self._find, self._remember)
         self.ledger.pools = Pools(self.api)
-        self.scribe = Scribe(self.api, self.ledger)  # type: ignore[arg-type]  # a stand-in
-        self.keeper = SpareKeeper(self.api, self.ledger, self.scribe)  # type: ignore[arg-type]  # a stand-in
-        self.wishes = MigrationRequests(self.ledger)
+        self.status_writer = StatusWriter(self.api, self.ledger)  # type: ignore[arg-type]  # a stand-in
+        self.keeper = SpareKeeper(self.api, self.ledger, self.status_writer)  # type: ignore[arg-type]  # a stand-in
+        self.migration_requests = MigrationRequests(self.ledger)
         self.remembered = Remembered()
         for rank in range(2):
             self.add(manifest(f"llama-{rank}"))

@@ -10,15 +10,15 @@ from torch.utils.data import DataLoader, Dataset
 
 from support.failing_guard import FAILING
 from torchrelay.shim.data import data_loader
-from torchrelay.shim.data.iterator_replay import Draws
+from torchrelay.shim.data.iterator_replay import IteratorReplay
 
 
 @pytest.fixture
-def draws(monkeypatch: pytest.MonkeyPatch) -> Draws:
+def draws(monkeypatch: pytest.MonkeyPatch) -> IteratorReplay:
     """With the hooks in place, for a rank that has reached its first boundary."""
     for name in ("__init__", "__next__", "_reset", "_next_index"):
         monkeypatch.setattr(data_loader.LoaderIter, name, getattr(data_loader.LoaderIter, name))
-    draws = Draws()
+    draws = IteratorReplay()
     data_loader.install(draws, lambda: True, FAILING)
     draws.live = True
     draws.at_boundary()

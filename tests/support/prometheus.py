@@ -10,12 +10,21 @@ from pathlib import Path
 import pytest
 import yaml
 
-from torchrelay.protocol.metrics.metric import Metric
+from torchrelay.protocol.metrics.metric import Metric, MetricType
 from torchrelay.protocol.metrics.table import METRICS
 
 RULES = Path(__file__).parents[2] / "deploy" / "chart" / "files" / "rules.yaml"
 ALERTS = [rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
-SERIES: dict[str, Metric] = {name: metric for metric in METRICS for name in metric.series}
+
+
+def series(metric: Metric) -> tuple[str, ...]:
+    """The names of it that a query can use."""
+    if metric.type is MetricType.HISTOGRAM:
+        return tuple(f"{metric.name}_{part}" for part in ("bucket", "sum", "count"))
+    return (metric.name,)
+
+
+SERIES: dict[str, Metric] = {name: metric for metric in METRICS for name in series(metric)}
 OF_PROMETHEUS = {"instance", "le", "job"}
 """Labels that Prometheus adds, or a histogram has."""
 MATCHER = re.compile(r'(\w+)\s*(=~|!=|!~|=)\s*"([^"]*)"')

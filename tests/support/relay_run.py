@@ -79,7 +79,8 @@ def plain(
             process.terminate()  # torchrun ends its processes then
             process.wait()
     said = (folder / "stderr").read_text()
-    assert process.returncode == 0 or was_ended or "terminate called without an active exception" in said, said
+    is_known = was_ended or "terminate called without an active exception" in said
+    assert process.returncode == 0 or is_known, f"exit code {process.returncode}, within {limit_s:.0f} s: {said}"
     for rank in range(ranks):
         json.loads((out / f"rank-{rank}.json").read_text())
     return out

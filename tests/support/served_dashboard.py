@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from support import told_runs
 from torchrelay.dashboard import guard, server
 from torchrelay.dashboard.hub import Answer, Hub
+from torchrelay.dashboard.tokens import one_token
 from torchrelay.dashboard.view import Seen
 from torchrelay.protocol import events as e
 
@@ -33,11 +34,11 @@ class ToldRun:
         command = "run --nproc-per-node 4 --spares 2 train.py"
         return Seen(self.record, self.record.newest_s + self._late_s, command, actions=self._actions)
 
-    async def migrate(self, rank: int, reason: str) -> Answer:
+    async def migrate(self, rank: int, reason: str, by: str) -> Answer:
         self.asked.append((rank, reason))
         return Answer(True, "migration m3 is under way")
 
-    async def clear(self, subject: str, reason: str, check: bool) -> Answer:
+    async def clear(self, subject: str, reason: str, check: bool, by: str) -> Answer:
         self.asked.append((subject, reason))
         return Answer(True, f"{subject} may be used again")
 
@@ -51,7 +52,7 @@ class Served:
             hub.put(name, run)
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.address = f"http://127.0.0.1:{self._socket.getsockname()[1]}/"
-        self._server = server.make_server(server.make_app(hub, guard.LOOPBACK_NAMES, token))
+        self._server = server.make_server(server.make_app(hub, guard.LOOPBACK_NAMES, one_token(token)))
         self._thread = threading.Thread(target=lambda: asyncio.run(self._server.serve([self._socket])))
         self._thread.start()
 

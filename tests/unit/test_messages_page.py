@@ -45,7 +45,7 @@ def test_a_refusal_is_read_with_its_values_as_words_and_each_of_its_variants(sou
 
 
 def test_an_answer_is_read_and_what_is_no_text_is_not(source: object) -> None:
-    assert list(t.said(source, {"line": 0, "print": 0})) == [("line", ["GIVEN moved: WHY"])]
+    assert list(t.said(source, {"line": 0, "print": 0})) == [("line", ["GIVEN moved: WHY"], "")]
 
 
 def test_every_refusal_of_the_commands_has_words_on_the_page() -> None:
@@ -59,7 +59,7 @@ def test_every_refusal_of_the_commands_has_words_on_the_page() -> None:
                 if not worded:
                     silent.append(file.name)
                 for text in worded:
-                    assert f"torchrelay: {text.splitlines()[0]}".rstrip() in page
+                    assert f"error: {text.splitlines()[0]}".rstrip() in page
     assert found > 250
     # What these say is put together elsewhere: a list of findings, a reason that is handed on.
     assert sorted(set(silent)) == SILENT

@@ -23,10 +23,8 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 from torchrelay.agent.config import AgentConfig, load_config  # noqa: E402 - behind the variable
 from torchrelay.agent.node import NodeAgent  # noqa: E402 - behind the variable
-from torchrelay.protocol.errors import TorchrelayError, UserError  # noqa: E402 - behind the variable
-from torchrelay.protocol.logs.log_lines import LogLines, LogPart  # noqa: E402 - behind the variable
-from torchrelay.protocol.logs.log_records import set_up, wanted_level  # noqa: E402 - behind the variable
-from torchrelay.protocol.names import EXIT_USAGE  # noqa: E402 - behind the variable
+from torchrelay.protocol.logs.log_lines import LogPart  # noqa: E402 - behind the variable
+from torchrelay.protocol.logs.part_process import run_part  # noqa: E402 - behind the variable
 from torchrelay.protocol.security.secret_file import read_secret  # noqa: E402 - behind the variable
 
 log = logging.getLogger("torchrelay.agent")
@@ -93,17 +91,12 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.wait and not _is_told_to_begin():
         return 0
-    log = LogLines.from_environ(LogPart.AGENT, ENVIRON)
-    try:
-        set_up(log, wanted_level(ENVIRON, logging.WARNING), "torchrelay agent: %(message)s")
+
+    def work() -> int:
         config = load_config(arguments.config)
         return asyncio.run(_run(config, read_secret(Path(config.secret_file)), arguments.hand_on))
-    except UserError as e:
-        log.say(str(e), "error")
-        return EXIT_USAGE
-    except TorchrelayError as e:
-        log.say(str(e), "error")
-        return 1
+
+    return run_part(LogPart.AGENT, ENVIRON, "torchrelay agent: %(word)s%(message)s", work)
 
 
 if __name__ == "__main__":

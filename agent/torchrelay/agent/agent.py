@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -110,13 +111,19 @@ class Agent:
         journals: JournalKeeper,
         orders: Mapping[type, Callable[[Any], None]],
     ) -> None:
-        self._place, self._host, self.shims, self.journals = place, host, shims, journals
+        self._place = place
+        self._host = host
+        self.shims = shims
+        self.journals = journals
         self.session = Session(credentials, place.controller, host.hello, self.ordered)
         self.copies = KeptJournals(place.host, host.knows)
         self.stopped: asyncio.Future[StopJob] = asyncio.get_running_loop().create_future()
         """Done once the job is over here."""
-        self._explainer = Explainer(shims.send, lambda worker, report: self.tell(FromWorker(worker, report)))
-        self._cadence, self._pause = Cadence(), Pause()
+        self._explainer = Explainer(
+            shims.send, lambda worker, report: self.tell(FromWorker(worker, report)), self._job_pids
+        )
+        self._cadence = Cadence()
+        self._pause = Pause()
         self._background = Background()
         self.keep = self._background.keep
         self._tasks: list[asyncio.Task[None]] = []
@@ -202,9 +209,16 @@ class Agent:
         else:
             log.debug("%s is nothing that this agent does", type(order).__name__)
 
+    def _job_pids(self) -> list[int]:
+        """Return the processes of the job here: workers, this agent, and what has started it."""
+        workers = (self._host.pid_of(worker) for worker in self._host.standings())
+        return [*(pid for pid in workers if pid is not None), os.getpid(), os.getppid()]
+
     def _pass_on(self, order: ToWorker) -> None:
-        worker, told = WorkerId(order.worker), order.order
-        pid, standing = self._host.pid_of(worker), self._host.standing(worker)
+        worker = WorkerId(order.worker)
+        told = order.order
+        pid = self._host.pid_of(worker)
+        standing = self._host.standing(worker)
         if pid is None or standing is None:
             log.debug("%s is not there to take %s", worker, type(told).__name__)
             return

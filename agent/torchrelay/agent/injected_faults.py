@@ -31,7 +31,9 @@ class InjectedFaults:
         agent: Agent,
         strike_device: Callable[[WorkerId, Fault], None],
     ) -> None:
-        self._book, self._controller_file, self._agent = FaultBook(faults), controller_file, agent
+        self._book = FaultBook(faults)
+        self._controller_file = controller_file
+        self._agent = agent
         self._strike_device = strike_device
 
     def environment(self, rank: int) -> dict[str, str]:

@@ -32,7 +32,7 @@ def main() -> int:
     try:
         install(Path(sys.argv[1]))
     except (OSError, TorchrelayError) as e:
-        print(f"torchrelay: the shim cannot be installed: {e}", file=sys.stderr)
+        print(f"torchrelay: error: the shim cannot be installed: {e}", file=sys.stderr)
         return 1
     return 0
 

@@ -76,7 +76,9 @@ class NodeAgent:
     """
 
     def __init__(self, config: AgentConfig, secret: bytes, environ: Mapping[str, str], standard_input: int) -> None:
-        self._config, self._environ, self._standard_input = config, environ, standard_input
+        self._config = config
+        self._environ = environ
+        self._standard_input = standard_input
         self._specs = worker_specs(config, environ)
         self._supervisor = Supervisor(self._exited)
         self._output = Output(config.tee, config.redirects, config.log_dir, config.run_id, config.role)
@@ -107,10 +109,8 @@ class NodeAgent:
         )
         tokens = {s.worker: s.token for s in self._specs}
         shims = ShimServer(config.socket_path, tokens, ShimEvents(self._connected, self._reported))
-        credentials, journals = (
-            Credentials.from_secret(secret, f"agent {config.node}"),
-            JournalKeeper(Path(config.journal_dir)),
-        )
+        credentials = Credentials.from_secret(secret, f"agent {config.node}")
+        journals = JournalKeeper(Path(config.journal_dir))
         orders = {
             Fence: lambda order: self._agent.keep(self._fence(WorkerId(order.worker))),
             CheckDevice: lambda order: self._agent.keep(self._check(order.subject)),
@@ -177,7 +177,8 @@ class NodeAgent:
 
     def hello(self) -> AgentHello:
         """Return the message that opens a stream to the controller: what is true of this machine now."""
-        copies, living = self._agent.copies, self._supervisor.children.items()
+        copies = self._agent.copies
+        living = self._supervisor.children.items()
         return AgentHello(
             self._config.node,
             self._config.node_rank,
@@ -190,7 +191,7 @@ class NodeAgent:
             epoch=self._follows.epoch,
             candidate=self._config.candidate,
             program=self._config.program,
-            # Of a machine that joins later, the job has its number already.
+            # The job already has the number of a machine that joins later.
             spares=self._late.spares_more + (0 if self._config.joins else self._config.spares),
         )
 
@@ -237,7 +238,8 @@ class NodeAgent:
     def _strike(self, worker: WorkerId, fault: Fault) -> None:
         if self._machine is None:
             return
-        gpu, pid = self._monitor.gpu_index(worker), self._known[worker].pid
+        gpu = self._monitor.gpu_index(worker)
+        pid = self._known[worker].pid
         if gpu is None or pid is None:
             log.error("%s cannot strike: the fake driver does not answer", fault)
         else:
@@ -283,7 +285,8 @@ class NodeAgent:
         if isinstance(order, Begin) and not order.spare:
             return self._begun(worker, order)
         if isinstance(order, Protect) and order.on and self._config.replay and self._machine is not None:
-            machine, self._machine = self._machine, None  # once
+            machine = self._machine
+            self._machine = None  # it is played once
             self._agent.keep(play(machine, Path(self._config.replay)))
         return order
 
@@ -292,7 +295,8 @@ class NodeAgent:
 
         It begins as the process's own rank, or as a rank of a machine that is missing.
         """
-        rank, env = int(order.env["RANK"]), order.env | node_env(self._config, self._environ)
+        rank = int(order.env["RANK"])
+        env = order.env | node_env(self._config, self._environ)
         known = self._known[worker]
         if known.rank == rank:
             return dataclasses.replace(order, env=env)
@@ -363,14 +367,16 @@ class NodeAgent:
 
     def look(self, now_s: float) -> tuple[WorkerProgress, ...]:
         """Return how far the living processes are."""
-        ask_kernel, self._a_child_changed = self._a_child_changed, False
+        ask_kernel = self._a_child_changed
+        self._a_child_changed = False
         seen = tuple(self._look(child, now_s, ask_kernel) for child in self._supervisor.living())
         self._giving_way.saw(seen, self._known.ranks(), self._known.said_pid)
         return seen
 
     def _look(self, child: TrainingProcess, now_s: float, ask_kernel: bool) -> WorkerProgress:
-        worker, pid = child.spec.worker, self._pid(child)
-        # Of a stop the kernel tells the parent alone, which is a wrapper of the user's here.
+        worker = child.spec.worker
+        pid = self._pid(child)
+        # The kernel tells a stop to the parent alone, and here the parent is a wrapper of the user's.
         is_wrapped = pid != child.process.pid
         return self._vitals.see(worker, pid, self._agent.journals.progress(worker), now_s, ask_kernel or is_wrapped)
 

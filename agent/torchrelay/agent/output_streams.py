@@ -6,7 +6,8 @@ import re
 
 from torchrelay.protocol.errors import UserError
 
-STDOUT, STDERR = 1, 2
+STDOUT = 1
+STDERR = 2
 
 
 def parse_streams(flag: str, text: str) -> int | dict[int, int]:

@@ -95,7 +95,8 @@ def ephemeral_ports(setting: Path = _EPHEMERAL) -> range:
     try:
         first, last = map(int, setting.read_text(encoding="ascii").split())
     except (OSError, ValueError):
-        first, last = 32768, 60999
+        first = 32768
+        last = 60999
     return range(first, last + 1)
 
 

@@ -1,31 +1,35 @@
-"""`python -m torchrelay.controller --config FILE`: serves one job, to its end or to the end of standard input."""
+"""`python -m torchrelay.controller --config FILE`: serves one job, or checks, to the end of that or of standard input."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import json
 import logging
 import os
 import signal
 import sys
 import time
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 
 from torchrelay.controller.checkpoints.checkpoint import CheckpointOrigin, read_checkpoint, stranger
 from torchrelay.controller.config import ControllerConfig, load_config
 from torchrelay.controller.core import Core
+from torchrelay.controller.machines.checks import ChecksMeeting
 from torchrelay.controller.machines.claims import Claims
 from torchrelay.controller.metrics.served import ServedJob
+from torchrelay.controller.serving.checks_service import ChecksService
 from torchrelay.controller.serving.relay import Relay
 from torchrelay.controller.serving.service import RelayService
 from torchrelay.protocol import relay_pb2_grpc
-from torchrelay.protocol.errors import TorchrelayError, UserError
+from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.health.policy_file import read_policy
-from torchrelay.protocol.logs.log_lines import LogLines, LogPart
-from torchrelay.protocol.logs.log_records import set_up, wanted_level
-from torchrelay.protocol.names import EXIT_STOOD_DOWN, EXIT_USAGE
+from torchrelay.protocol.logs.log_lines import LogPart
+from torchrelay.protocol.logs.part_process import run_part
+from torchrelay.protocol.names import EXIT_STOOD_DOWN
 from torchrelay.protocol.security.secret_file import read_secret
 from torchrelay.protocol.security.tls import Credentials, make_server
 
@@ -52,8 +56,40 @@ async def serve(config: ControllerConfig, secret: bytes) -> int:
             core.outbox.log("warning", word)
     metrics = ServedJob(core, config.run_id, config.restarts_done)
     relay = Relay(core, metrics.hear if config.metrics_port else None)
+    async with _listening(config, secret, RelayService(relay)):
+        try:
+            metrics.open(config.metrics_host, config.metrics_port)
+            ends = relay.resign if config.epoch > 0 else _ended_with_the_command(relay.end)
+            with _end_with_the_command(ends), _end_by_signal(relay.end), _policy_watched(config, core):
+                await relay.run()
+                if core.ended is None:
+                    log.info("%s", core.leading.stood_down or "its command is gone; another machine leads on")
+                    return EXIT_STOOD_DOWN
+                if not await relay.all_gone(AGENTS_END_S):
+                    log.warning("some agents are still there, and are left to themselves")
+        finally:
+            metrics.close()
+    return core.ended.exit_code
+
+
+async def serve_checks(config: ControllerConfig, secret: bytes) -> int:
+    """Let the checks of the job's machines meet, until each has been told of the others.
+
+    Raises UserError for an address that cannot be used.
+    """
+    service = ChecksService(ChecksMeeting(config.nnodes))
+    async with _listening(config, secret, service):
+        with _end_with_the_command(_ended_with_the_command(service.end)), _end_by_signal(service.end):
+            await service.over()
+    return 0
+
+
+@asynccontextmanager
+async def _listening(
+    config: ControllerConfig, secret: bytes, service: relay_pb2_grpc.RelayServicer
+) -> AsyncIterator[None]:
     server = make_server(port_is_held=config.port_is_held)
-    relay_pb2_grpc.add_RelayServicer_to_server(RelayService(relay), server)
+    relay_pb2_grpc.add_RelayServicer_to_server(service, server)
     host = f"[{config.listen_host}]" if ":" in config.listen_host else config.listen_host
     credentials = Credentials.from_secret(secret, "controller").server()
     try:
@@ -64,18 +100,9 @@ async def serve(config: ControllerConfig, secret: bytes) -> int:
     try:
         _write_address(Path(config.address_file), config.listen_host, port)
         log.info("listening on %s:%d", host, port)
-        metrics.open(config.metrics_host, config.metrics_port)
-        with _end_with_the_command(relay, config.epoch > 0), _end_by_signal(relay), _policy_watched(config, core):
-            await relay.run()
-            if core.ended is None:
-                log.info("%s", core.leading.stood_down or "its command is gone; another machine leads on")
-                return EXIT_STOOD_DOWN
-            if not await relay.all_gone(AGENTS_END_S):
-                log.warning("some agents are still there, and are left to themselves")
+        yield
     finally:
-        metrics.close()
         await server.stop(grace=1.0)
-    return core.ended.exit_code
 
 
 def _policy_watched(config: ControllerConfig, core: Core) -> AbstractContextManager[object]:
@@ -94,14 +121,13 @@ def _write_address(path: Path, host: str, port: int) -> None:
 
 
 class _end_with_the_command:  # reads as a statement
-    """Ends the job, or this controller, when standard input ends.
+    """Calls `ends` when standard input ends.
 
     Standard input is a pipe that the command holds: its end is the command's end, however that came.
-    `others_lead`: the job goes on then, with a controller on another machine.
     """
 
-    def __init__(self, relay: Relay, others_lead: bool) -> None:
-        self._relay, self._others_lead = relay, others_lead
+    def __init__(self, ends: Callable[[], None]) -> None:
+        self._ends = ends
         self._loop = asyncio.get_running_loop()
 
     def __enter__(self) -> None:
@@ -115,21 +141,22 @@ class _end_with_the_command:  # reads as a statement
         with suppress(BlockingIOError):
             if not os.read(0, 4096):
                 self._loop.remove_reader(0)
-                if self._others_lead:
-                    self._relay.resign()
-                else:
-                    self._relay.end(EXIT_STOPPED, "the command that started the job is gone")
+                self._ends()
+
+
+def _ended_with_the_command(end: Callable[[int, str], None]) -> Callable[[], None]:
+    return functools.partial(end, EXIT_STOPPED, "the command that started the job is gone")
 
 
 class _end_by_signal:
-    def __init__(self, relay: Relay) -> None:
-        self._relay = relay
+    def __init__(self, end: Callable[[int, str], None]) -> None:
+        self._end = end
         self._loop = asyncio.get_running_loop()
 
     def __enter__(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(
-                number, self._relay.end, 128 + number, f"the controller was stopped by {signal.Signals(number).name}"
+                number, self._end, 128 + number, f"the controller was stopped by {signal.Signals(number).name}"
             )
 
     def __exit__(self, *_: object) -> None:
@@ -141,17 +168,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="torchrelay.controller", description=__doc__)
     parser.add_argument("--config", type=Path, required=True, help="JSON file with the keys of config.ControllerConfig")
     arguments = parser.parse_args()
-    log = LogLines.from_environ(LogPart.CONTROLLER, os.environ)
-    try:
-        set_up(log, wanted_level(os.environ, logging.WARNING), "torchrelay controller: %(message)s")
+
+    def work() -> int:
         config = load_config(arguments.config)
-        return asyncio.run(serve(config, read_secret(Path(config.secret_file))))
-    except UserError as e:
-        log.say(str(e), "error")
-        return EXIT_USAGE
-    except TorchrelayError as e:
-        log.say(str(e), "error")
-        return 1
+        serves = serve_checks if config.checks_only else serve
+        return asyncio.run(serves(config, read_secret(Path(config.secret_file))))
+
+    return run_part(LogPart.CONTROLLER, os.environ, "torchrelay controller: %(word)s%(message)s", work)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,10 @@ class AgentReports:
     """The reports to one job. `settle_soon(now_s)` is called after each report."""
 
     def __init__(self, parts: Parts, settle_soon: Callable[[float], None]) -> None:
-        self._parts, self._job, self._outbox, self._driver = parts, parts.job, parts.outbox, parts.driver
+        self._parts = parts
+        self._job = parts.job
+        self._outbox = parts.outbox
+        self._driver = parts.driver
         self._settle_soon = settle_soon
         self.found: msg.CheckpointsFound | None = None
         """The checkpoints that an agent has found on disk since the job has fallen."""
@@ -93,7 +96,8 @@ class AgentReports:
         self._settle_soon(now_s)
 
     def _of_worker(self, node: str, message: msg.FromWorker | msg.WorkerExited, now_s: float) -> None:
-        parts, worker = self._parts, self._worker(node, message.worker)
+        parts = self._parts
+        worker = self._worker(node, message.worker)
         if worker is None:
             self._outbox.log_once(
                 "warning", f"{node} sent a message of {message.worker}, which is none of its workers: it is left out"

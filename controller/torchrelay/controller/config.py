@@ -18,10 +18,12 @@ from torchrelay.protocol.words.phases import Deadlines
 class Policy:
     """Numbers behind the controller's decisions.
 
-    Noticing takes up to a second more: a hang is to be replaced within three steps plus 5 s.
+    Noticing takes up to a second more: a hang is to be replaced within three steps plus 5 s, a deadlock within three steps
+    plus 2 s.
     A rank hangs that has shown no life for `hang_step_factor` times the median step plus `hang_extra_s`, while peers
-    wait; at least `slack_hang_s` where it loads data, evaluates or saves; a stopped process after `stopped_s`; one that
-    computes (the kernel says so) after `busy_hang_s`.
+    wait, or plus `hang_asleep_s` where nothing but itself could wake it; at least `slack_hang_s` where it loads data, evaluates
+    or saves, or where a clock or a program beside the job may wake it; a stopped process after `stopped_s`; one that computes
+    (the kernel says so) after `busy_hang_s`.
     Where a rank stands is asked `explain_lead_s` before a verdict could fall, again after `explain_every_s` and then ever more
     rarely; it is watched for `explain_watch_s`, and a verdict waits `explain_grace_s` for the answer.
     Where all ranks wait, they are asked again after `explain_waiting_s`, then after twice that, and at most every
@@ -39,13 +41,14 @@ class Policy:
 
     hang_step_factor: float = 3.0
     hang_extra_s: float = 4.0
-    stopped_s: float = 1.0
+    hang_asleep_s: float = 1.2
+    stopped_s: float = 0.4
     slack_hang_s: float = 60.0
     busy_hang_s: float = 600.0
     hang_timeout_s: float = 0.0
     hang_timeout_option: str = "--hang-timeout"
     stale_progress_s: float = 3.0
-    explain_lead_s: float = 3.0
+    explain_lead_s: float = 3.8
     explain_every_s: float = 4.0
     explain_waiting_s: float = 2.2
     explain_waiting_most_s: float = 9.0
@@ -82,6 +85,8 @@ class ControllerConfig(ControllerOptions):
     jit_dir: str
     master_addr: str
     master_port: int
+    checks_only: bool = False
+    """Whether checks of the machines are to be compared, and no job is served."""
     listen_host: str = "127.0.0.1"
     listen_port: int = 0
     port_is_held: bool = False
@@ -103,7 +108,9 @@ class ControllerConfig(ControllerOptions):
     node: str = ""
     """The agent of the controller's own machine."""
     members: tuple[str, ...] = ()
-    """The machines of the job when it takes over: NODE, NODE RANK and HOST:PORT of each, with spaces between."""
+    """The machines of the job when it takes over, as `members.member_line` writes them."""
+    members_before: tuple[str, ...] = ()
+    """The machines of the job before it began again, in the same way."""
     shared: bool = False
     """Whether these machines are known to see the same folder `jit_dir`."""
     nodes: tuple[str, ...] = ()

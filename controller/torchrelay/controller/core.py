@@ -42,10 +42,20 @@ class Core:
     ) -> None:
         self._config = config
         parts = self._parts = Parts(config, wall_s, checkpoint, health, restart, claim)
-        self.job, self.outbox, self.driver, self.health = parts.job, parts.outbox, parts.driver, parts.health
-        self.pool, self.entrance, self.gathering = parts.pool, parts.entrance, parts.gathering
-        self.leading, self.nodes, self.pace = parts.leading, parts.nodes, parts.pace
-        self._ending, self._start, self._exits, self._judge = parts.ending, parts.start, parts.exits, parts.judge
+        self.job = parts.job
+        self.outbox = parts.outbox
+        self.driver = parts.driver
+        self.health = parts.health
+        self.pool = parts.pool
+        self.entrance = parts.entrance
+        self.gathering = parts.gathering
+        self.leading = parts.leading
+        self.nodes = parts.nodes
+        self.pace = parts.pace
+        self._ending = parts.ending
+        self._start = parts.start
+        self._exits = parts.exits
+        self._judge = parts.judge
         self._settling = Settling(parts)
         self._reports = AgentReports(parts, self._settling.settle_soon)
         self.user_requests = UserRequests(
@@ -86,7 +96,8 @@ class Core:
 
     def take_hang_ups(self) -> list[str]:
         """Return the nodes that were given up since the last call: their streams are to be closed."""
-        taken, self.nodes.to_hang_up = self.nodes.to_hang_up, []
+        taken = self.nodes.to_hang_up
+        self.nodes.to_hang_up = []
         return taken
 
     def attach(self, hello: msg.AgentHello, now_s: float) -> None:
@@ -247,7 +258,8 @@ class Core:
     def status(self, now_s: float) -> msg.JobStatus:
         if self.aside is not None:
             return aside_status(self._config.run_id, self.job, self.aside.reason)
-        lines, spreading = self.health.lines(), self._parts.spreading
+        lines = self.health.lines()
+        spreading = self._parts.spreading
         status = job_status(self._config.run_id, self.job, self.driver, self.pool, self._judge.now(), now_s, lines)
         machines = spreading.reason if self._start.has_begun else self._start.waits
         return dataclasses.replace(status, ranks_spread=spreading.moves, spread_reason=machines)

@@ -20,7 +20,10 @@ class Ending:
     """The job's end. `restarts`: a job that cannot go on in these processes may begin again elsewhere."""
 
     def __init__(self, job: Job, outbox: Outbox, progress: ProgressTeller, restarts: bool) -> None:
-        self._job, self._outbox, self._progress, self._restarts = job, outbox, progress, restarts
+        self._job = job
+        self._outbox = outbox
+        self._progress = progress
+        self._restarts = restarts
         self.ended: JobFinished | None = None
         self.fallen: Fallen | None = None
         """Why the job cannot go on in these processes. The holder of this core decides what becomes of the job."""

@@ -58,5 +58,6 @@ class Outbox:
 
     def take(self) -> tuple[list[tuple[str, ToAgent]], list[JobEvent]]:
         taken = self.orders, self.events
-        self.orders, self.events = [], []
+        self.orders = []
+        self.events = []
         return taken

@@ -19,7 +19,9 @@ class Pace:
     """
 
     def __init__(self, job: Job, outbox: Outbox, nodes: Nodes) -> None:
-        self._job, self._outbox, self._nodes = job, outbox, nodes
+        self._job = job
+        self._outbox = outbox
+        self._nodes = nodes
         self._wished_s: float | None = None
         self._told_s: float | None = None
         self._alarmed_s: float | None = None

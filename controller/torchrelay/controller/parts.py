@@ -34,6 +34,7 @@ from torchrelay.controller.spares.pool import SparePool
 from torchrelay.controller.spares.rehearsal_controller import RehearsalController
 from torchrelay.controller.start import JobStart
 from torchrelay.protocol.health.policy import HealthPolicy
+from torchrelay.protocol.options.members import member_of
 
 
 class Parts:
@@ -62,7 +63,10 @@ class Parts:
 
     def _make_replacing(self, checkpoint: JobCheckpoint | None, health: HealthPolicy) -> None:
         """Who notices that a rank is lost, or is to move, and what becomes of it."""
-        config, job, outbox, ending = self.config, self.job, self.outbox, self.ending
+        config = self.config
+        job = self.job
+        outbox = self.outbox
+        ending = self.ending
         driver = self.driver = Driver(config, job, outbox, ending.give_up, checkpoint)
         self.planned_moves = PlannedMoves(job, outbox, driver)
         ending.refuse_moves = self.planned_moves.job_over
@@ -79,11 +83,16 @@ class Parts:
         respawns = driver.spares.respawns
         self.pool = SparePool(barred, job, outbox, driver, self.exits.why_ending, respawns.machines)
         driver.spares.hurry = self.pool.hurry
+        driver.spares.end_stopped = self.pool.end_stopped
         respawns.asked_for_spares = lambda: self.pool.places_asked
 
     def _make_protecting(self) -> None:
         """How far the job is protected, and what is done for it while all goes well."""
-        config, job, outbox, driver, ending = self.config, self.job, self.outbox, self.driver, self.ending
+        config = self.config
+        job = self.job
+        outbox = self.outbox
+        driver = self.driver
+        ending = self.ending
 
         def is_rehearsing() -> bool:
             return self.rehearsals.is_under_way
@@ -106,7 +115,11 @@ class Parts:
         self, checkpoint: JobCheckpoint | None, restart: RestartPlan | None, claim: Callable[[int, int], bool]
     ) -> None:
         """Machines and processes that come and go, and when the job begins."""
-        config, job, outbox, driver, ending = self.config, self.job, self.outbox, self.driver, self.ending
+        config = self.config
+        job = self.job
+        outbox = self.outbox
+        driver = self.driver
+        ending = self.ending
         self.leading = Leading(config, job, outbox, claim)
         fenced_s = fenced_after_s(config.lease_s, config.adopted)
         self.nodes = Nodes(
@@ -121,6 +134,7 @@ class Parts:
         )
         self.pace = Pace(job, outbox, self.nodes)
         self.programs = Programs(outbox, job)
+        self.programs.recall(map(member_of, (*config.members, *config.members_before)))
         driver.saving.resume_commands = self.programs.resume_commands
         self.entrance = Entrance(job, outbox, config.adopted, fenced_s)
         self.entrance.remember(dict(enumerate(config.holders)))

@@ -13,7 +13,8 @@ EVERY_S = 0.5
 
 class ProgressTeller:
     def __init__(self, job: Job, outbox: Outbox) -> None:
-        self._job, self._outbox = job, outbox
+        self._job = job
+        self._outbox = outbox
         self._last: ProgressMade | None = None
         self._last_s = 0.0
 
@@ -21,12 +22,14 @@ class ProgressTeller:
         """Tell the progress, where there is news, and the last were some time ago."""
         if now_s - self._last_s < EVERY_S:
             return
-        job, last = self._job, self._last
+        job = self._job
+        last = self._last
         alive = sum(w.alive for w in job.rank_workers)
         spares = sum(w.warm for w in job.spares)
         made = ProgressMade(job.boundary, round(job.clock.steps_per_s(now_s), 3), alive, spares)
         if last is None or (made.steps, made.ranks, made.spares) != (last.steps, last.ranks, last.spares):
-            self._last, self._last_s = made, now_s
+            self._last = made
+            self._last_s = now_s
             self._outbox.emit(made)
 
     def tell_last(self) -> None:

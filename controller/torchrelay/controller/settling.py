@@ -9,18 +9,27 @@ from torchrelay.controller.picture.worker import Worker
 from torchrelay.protocol.messages import MayFinish
 
 CALM_TICK_S = 1.0
-"""While all goes well, nothing but agents that stay away is noticed by the clock alone."""
+"""While all goes well, nothing but agents that stay away is noticed by the clock alone. Where agents are asked to tell more rarely,
+since one controller has many jobs, the clock is looked at as rarely."""
 ALERT_TICK_S = 0.05
 """While a verdict or a deadline may be due."""
-SMALL_JOB, SETTLE_S_PER_PROCESS = 64, 50e-6
+SILENCE_TICK_S = 0.25
+"""While all that may be due is to give up a node for its silence, which is told in seconds. Where a controller is short of
+processor time the agents of many jobs are late at once."""
+SMALL_JOB = 64
+SETTLE_S_PER_PROCESS = 50e-6
 """Processes beyond SMALL_JOB: so much later a job is settled after the last time."""
 
 
 class Settling:
     def __init__(self, parts: Parts) -> None:
-        self._parts, self._job, self._ending = parts, parts.job, parts.ending
-        self._settled_s, self._unsettled = -math.inf, False
-        self._looked_s, self._uneasy = -math.inf, False
+        self._parts = parts
+        self._job = parts.job
+        self._ending = parts.ending
+        self._settled_s = -math.inf
+        self._unsettled = False
+        self._looked_s = -math.inf
+        self._is_anyone_silent = False
         self.stands = False
         """Whether ranks seemed to stand still when that was last looked at."""
         self._released = False
@@ -33,7 +42,8 @@ class Settling:
 
     def settle(self, now_s: float) -> None:
         """Do what follows from the state as a whole."""
-        self._settled_s, self._unsettled = now_s, False
+        self._settled_s = now_s
+        self._unsettled = False
         if not self._all_are_gathered(now_s) or self._ending.is_over or not self._parts.start.has_begun:
             return
         parts = self._parts
@@ -64,8 +74,10 @@ class Settling:
         if not pending and (self._settled_s >= self._looked_s or now_s - self._looked_s >= self._rest_s):
             self._looked_s = now_s  # in a large job each look costs, and there are thousands of words a second
             self.stands = parts.hang_watch.is_uneasy(now_s)
-            self._uneasy = self.stands or parts.nodes.is_uneasy(now_s)
-        often_s = ALERT_TICK_S if pending or self._uneasy or self._unsettled else CALM_TICK_S
+            self._is_anyone_silent = parts.nodes.is_uneasy(now_s)
+        if pending or self.stands or self._unsettled:
+            return max(ALERT_TICK_S, self._rest_s)
+        often_s = SILENCE_TICK_S if self._is_anyone_silent else max(CALM_TICK_S, self._job.tell_s)
         return max(often_s, self._rest_s)
 
     @property

@@ -30,8 +30,12 @@ class JobStart:
         entrance: Entrance,
         programs: Programs,
     ) -> None:
-        self._config, self._checkpoint, self._job, self._outbox = config, checkpoint, job, outbox
-        self._driver, self._entrance = driver, entrance
+        self._config = config
+        self._checkpoint = checkpoint
+        self._job = job
+        self._outbox = outbox
+        self._driver = driver
+        self._entrance = entrance
         respawns = driver.spares.respawns
         self._machine_wait = MachineWait(
             config,
@@ -59,7 +63,8 @@ class JobStart:
 
     def consider(self, now_s: float) -> None:
         """Begin, if all processes and machines are there."""
-        config, job = self._config, self._job
+        config = self._config
+        job = self._job
         complete = len(job.holders) == job.world_size or self._driver.checkpoint is not None
         there = config.takes_over or len(job.nodes) >= config.nnodes  # some may be gone since it began
         there = (there or self._machine_wait.goes_without) and self._beginning.is_over

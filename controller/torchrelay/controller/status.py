@@ -85,9 +85,11 @@ def job_status(
 
 
 def spare_status(job: Job, spare: Worker, now_s: float) -> SpareStatus:
-    state, reason = READY if spare.warm else STARTING, ""
+    state = READY if spare.warm else STARTING
+    reason = ""
     if barred := job.quarantined(spare):
-        state, reason = QUARANTINED, barred
+        state = QUARANTINED
+        reason = barred
     elif spare.stopped_since_s is not None:
         reason = f"stopped for {now_s - spare.stopped_since_s:.0f} s: it does not take over until it goes on"
     elif spare.started_for != NO_RANK:

@@ -40,8 +40,13 @@ class UserRequests:
         pool: SparePool,
         settle: Callable[[float], None],
     ) -> None:
-        self._outbox, self._ending, self._exits = outbox, ending, exits
-        self._planned_moves, self._judge, self._health, self._pool = planned_moves, judge, health, pool
+        self._outbox = outbox
+        self._ending = ending
+        self._exits = exits
+        self._planned_moves = planned_moves
+        self._judge = judge
+        self._health = health
+        self._pool = pool
         self._settle = settle
 
     def migrate(self, request: MigrateRequest, now_s: float) -> MigrateReply:

@@ -22,7 +22,8 @@ class EventLines:
         self.record = RunRecord() if record is None else record
         self._offset = 0
         self._rest = b""
-        self._has_events, self._strange = False, b""
+        self._has_events = False
+        self._strange = b""
 
     def read_more(self) -> bool:
         """Read some of what is new. Return whether anything was new. A line that is not whole yet is read the next time.
@@ -55,7 +56,8 @@ class EventLines:
             return
         try:
             fields = json.loads(line)
-            name, time_s = fields.pop("name"), float(fields.pop("time_s"))
+            name = fields.pop("name")
+            time_s = float(fields.pop("time_s"))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             self._strange = self._strange or line[:80]
             return

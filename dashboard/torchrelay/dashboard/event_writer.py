@@ -13,9 +13,12 @@ from torchrelay.protocol.messages import JobEvent
 
 MOST_BYTES = 16 << 20
 """Of one run's events. Beyond it only the run's end is written."""
-PROGRESS_S, PROGRESS_KEPT = 1.0, 2000
+PROGRESS_S = 1.0
+PROGRESS_KEPT = 2000
 """Progress is kept so often at first; half as often after each so many lines."""
-_PROGRESS, _REPORT, _END = NAMES[ProgressMade], NAMES[ReportMade], NAMES[JobFinished]
+_PROGRESS = NAMES[ProgressMade]
+_REPORT = NAMES[ReportMade]
+_END = NAMES[JobFinished]
 _PASSING = NAMES[MigrationProgressed]
 """Of no use to anybody once it is over."""
 
@@ -29,9 +32,13 @@ class EventWriter:
     """Writes events into a file. A failed write costs the history, and never the run: `failed` is told once."""
 
     def __init__(self, path: Path, failed: Callable[[OSError], None], most_bytes: int | None = None) -> None:
-        self._failed, self._most_bytes = failed, MOST_BYTES if most_bytes is None else most_bytes
+        self._failed = failed
+        self._most_bytes = MOST_BYTES if most_bytes is None else most_bytes
         self._file: TextIO | None = None
-        self._size_bytes, self._progress, self._progress_s, self._reports = 0, 0, float("-inf"), 0
+        self._size_bytes = 0
+        self._progress = 0
+        self._progress_s = float("-inf")
+        self._reports = 0
         self._left_out: JobEvent | None = None
         """Progress that is newer than what was kept of it: what comes after it would be counted wrongly without it."""
         try:
@@ -69,7 +76,8 @@ class EventWriter:
 
     def close(self) -> None:
         if self._file is not None:
-            file, self._file = self._file, None
+            file = self._file
+            self._file = None
             try:
                 file.close()
             except OSError as e:
@@ -91,7 +99,8 @@ class EventWriter:
             self._left_out = event
             return False
         self._left_out = None
-        self._progress, self._progress_s = self._progress + 1, event.time_s
+        self._progress = self._progress + 1
+        self._progress_s = event.time_s
         return True
 
     def _fail(self, error: OSError) -> None:

@@ -12,7 +12,11 @@ from torchrelay.protocol.words.phases import UNFORCED
 
 ASIDE_NAMED = 3
 """Of what is in quarantine."""
-WELL, WORKING, NOTICE, ACT, OVER = "well", "working", "notice", "act", "over"
+WELL = "well"
+WORKING = "working"
+NOTICE = "notice"
+ACT = "act"
+OVER = "over"
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,8 @@ def _moving(record: RunRecord, now_s: float) -> Headline:
 
 
 def _training(record: RunRecord) -> Headline:
-    alive, train = words.count(record.ranks_alive, "rank"), "trains" if record.ranks_alive == 1 else "train"
+    alive = words.count(record.ranks_alive, "rank")
+    train = "trains" if record.ranks_alive == 1 else "train"
     now = f"{alive} {train}, {words.count(max(record.boundary, 0), 'step')} done."
     why = words.sentence(record.level_reason)
     if record.level is Level.UNPROTECTED:
@@ -127,7 +132,8 @@ def to_do(record: RunRecord) -> tuple[ToDo, ...]:
     for kept in aside[:ASIDE_NAMED]:
         command = to_paste.clear(record, kept.subject)
         rest = "Clear it when it is well." if command else "This job uses it no more."
-        subject, node = record.shown(kept.subject), record.shown(kept.node)
+        subject = record.shown(kept.subject)
+        node = record.shown(kept.node)
         made.append(ToDo(f"Look at {subject}{_where(node, subject)}. {rest}", command))
     if len(aside) > ASIDE_NAMED:
         made.append(ToDo(f"{len(aside) - ASIDE_NAMED} more are in quarantine, and listed below."))

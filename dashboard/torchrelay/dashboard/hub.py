@@ -25,15 +25,15 @@ class Answer:
 
 
 class Source(Protocol):
-    """Where a run's events come from."""
+    """Where a run's events come from. `by`: the name of whose token something is asked with; empty where tokens have no names."""
 
     def seen(self) -> view.Seen:
         """Return the run as it is now."""
 
-    async def migrate(self, rank: int, reason: str) -> Answer:
+    async def migrate(self, rank: int, reason: str, by: str) -> Answer:
         """Ask for a planned move."""
 
-    async def clear(self, subject: str, reason: str, check: bool) -> Answer:
+    async def clear(self, subject: str, reason: str, check: bool, by: str) -> Answer:
         """Ask for the end of a quarantine."""
 
 
@@ -68,13 +68,16 @@ class Hub:
     ) -> None:
         self._sources: dict[str, Source] = {}
         self._made: dict[str, _Made] = {}
-        self._clock, self._most, self._about = clock, most, about
+        self._clock = clock
+        self._most = most
+        self._about = about
         self._listed: _Made | None = None
         self.noun = noun
 
     def put(self, run_id: str, source: Source) -> None:
         """Add a run. If there are too many, drop the oldest run that is over, or else the oldest of all."""
-        self._sources[run_id], self._listed = source, None
+        self._sources[run_id] = source
+        self._listed = None
         if len(self._sources) > self._most:
             over = (i for i, s in self._sources.items() if s.seen().record.ended is not None)
             oldest = next(over, next(iter(self._sources)))
@@ -92,7 +95,8 @@ class Hub:
     def listed(self) -> dict[str, str]:
         """Return the list of runs, running ones first, and the note beside it, as JSON. A long list is made anew more rarely."""
         now_s = self._clock()
-        about, made = _text(dataclasses.asdict(self._about())), self._listed
+        about = _text(dataclasses.asdict(self._about()))
+        made = self._listed
         if made is None or now_s - made.at_s >= max(EVERY_S, len(self._sources) / CARDS_A_SECOND):
             cards = [view.card(s.seen()) | {"run": run_id} for run_id, s in reversed(self._sources.items())]
             runs = _text(sorted(cards, key=lambda c: bool(c["over"])))
@@ -101,7 +105,8 @@ class Hub:
 
     def sections(self, run_id: str) -> dict[str, str]:
         """Return each section of a run's page as JSON. Raises KeyError for a run that is not known."""
-        source, now_s = self._sources[run_id], self._clock()
+        source = self._sources[run_id]
+        now_s = self._clock()
         made = self._made.get(run_id)
         if made is None or now_s - made.at_s >= EVERY_S:
             values = view.sections(source.seen())

@@ -19,20 +19,22 @@ from torchrelay.dashboard.run_facts import (
     QuarantinedSubject,
     Restart,
     RunTotals,
+    still_not_made,
 )
 from torchrelay.dashboard.workers import agent_of, ended, spread
 from torchrelay.protocol import events
 from torchrelay.protocol.kube.job_feed import BarredSubject
 from torchrelay.protocol.metrics.account import Account, UsefulTime
 from torchrelay.protocol.words.level import Level
-from torchrelay.protocol.words.phases import ABANDONED, COMMITTED, UNFORCED
+from torchrelay.protocol.words.phases import ABANDONED, COMMITTED, SAVE, UNFORCED
 
 VERDICTS_KEPT = 200
 SAVED_KEPT = 1000
 QUARANTINED_KEPT = 2000
 BEFORE_S = 300.0
 """What was heard of a rank for so long before it moved belongs to the story of its move."""
-REFUSED, OBSERVED = "refused", "observed"
+REFUSED = "refused"
+OBSERVED = "observed"
 _SIGNS = (events.FaultFired, events.Suspected, events.HealthVerdict, events.WorkerEnded, events.NodeLost)
 _OF_ITS_MIGRATION = (events.PhaseChanged, events.Decision, events.MoveNotMade, events.IncidentKept)
 
@@ -41,7 +43,9 @@ class RunRecord:
     """Takes the events of one run, in their order. `job`: where it runs in a cluster."""
 
     def __init__(self, run_id: str = "", job: ClusterJob | None = None, bounds: Bounds = USUAL_BOUNDS) -> None:
-        self.run_id, self.job, self._bounds = run_id, job, bounds
+        self.run_id = run_id
+        self.job = job
+        self._bounds = bounds
         self.world_size = 0
         self.nodes: tuple[str, ...] = ()
         self.holders: dict[int, str] = {}
@@ -107,6 +111,8 @@ class RunRecord:
         """Take one more event, told at `time_s`."""
         self.newest_s = max(self.newest_s, time_s)
         self.account.take(what, time_s)
+        if isinstance(what, events.MigrationFinished | events.QuarantineCleared):
+            self.not_made = deque(still_not_made(self.not_made, what), maxlen=VERDICTS_KEPT)
         heard = Heard(time_s, what)
         if isinstance(what, _OF_ITS_MIGRATION):
             self._of_migration(heard)
@@ -119,7 +125,8 @@ class RunRecord:
             case events.JobStarted():
                 self._begin(what, time_s)
             case events.Protection():
-                self.level, self.level_reason = Level(what.level), what.reason
+                self.level = Level(what.level)
+                self.level_reason = what.reason
             case events.ReportMade():
                 self.first_step_s = self.first_step_s or time_s  # the training loop has come round
             case events.CoverageKnown():
@@ -167,17 +174,21 @@ class RunRecord:
 
     def _begin(self, what: events.JobStarted, time_s: float) -> None:
         self.run_id = self.run_id or what.run_id
-        self.world_size, self.nodes = what.world_size, what.nodes
+        self.world_size = what.world_size
+        self.nodes = what.nodes
         self.started_s = self.started_s or time_s
         self.holders = dict(enumerate(what.holders or spread(what.world_size, what.nodes)))
         self.lost.clear()
-        self.ranks_alive, self.spares_ready = what.world_size, 0
+        self.ranks_alive = what.world_size
+        self.spares_ready = 0
 
     def _progress(self, what: events.ProgressMade, time_s: float) -> None:
         if what.steps >= 0 and self.first_step_s is None:
             self.first_step_s = time_s
-        self.boundary, self.steps_per_s = what.steps, what.steps_per_s
-        self.ranks_alive, self.spares_ready = what.ranks, what.spares
+        self.boundary = what.steps
+        self.steps_per_s = what.steps_per_s
+        self.ranks_alive = what.ranks
+        self.spares_ready = what.spares
         if what.steps >= 0:
             self.line.add(time_s, what.steps)
 
@@ -252,7 +263,8 @@ class RunRecord:
         found = self._newest(what.migration)
         if found is None:
             return
-        found.phase, found.progress = what.phase, None
+        found.phase = what.phase
+        found.progress = None
         if what.phase not in ("prepare", "detect") and found.stands_since_s is None:
             found.stands_since_s = time_s
 
@@ -265,13 +277,18 @@ class RunRecord:
         found = self._newest(what.migration)
         if found is None or not found.is_under_way:
             found = self._open(what.migration, what.kind, what.ranks, "", time_s)
-        found.kind, found.finished, found.ended_s = what.kind, what, time_s
-        found.outcome, found.outcome_reason, found.progress = what.outcome, what.reason, None
+        found.kind = what.kind
+        found.finished = what
+        found.ended_s = time_s
+        found.outcome = what.outcome
+        found.outcome_reason = what.reason
+        found.progress = None
         found.ranks = what.ranks or found.ranks
         if len(found.workers) != len(found.ranks):
             found.workers = tuple(self.holders[r] for r in found.ranks if r in self.holders)
         totals = self.totals
-        totals.by_outcome[what.outcome] = totals.by_outcome.get(what.outcome, 0) + 1
+        if what.kind != SAVE:  # nobody was to move
+            totals.by_outcome[what.outcome] = totals.by_outcome.get(what.outcome, 0) + 1
         totals.standstill_s += found.downtime_s
         if what.outcome == COMMITTED:
             for rank, worker in zip(what.ranks, what.spares):
@@ -284,15 +301,22 @@ class RunRecord:
         running = self.under_way
         if running is not None:
             running.outcome = COMMITTED if what.outcome == COMMITTED else ABANDONED
-            running.outcome_reason, running.ended_s = what.reason or "its controller ended", time_s
+            running.outcome_reason = what.reason or "its controller ended"
+            running.ended_s = time_s
 
     def _restarted(self, what: events.JobRestarted, time_s: float) -> None:
         running = self.under_way
         if running is not None:
-            running.outcome, running.outcome_reason, running.ended_s = ABANDONED, what.reason, time_s
+            running.outcome_reason = what.reason
+            running.outcome = ABANDONED
+            running.ended_s = time_s
         self.restarts.append(Restart(time_s, what))
-        self.level, self.level_reason, self.coverage, self.pool = Level.PENDING, "", {}, None
-        self.ended, self.checkpoint = None, None
+        self.level = Level.PENDING
+        self.level_reason = ""
+        self.coverage = {}
+        self.pool = None
+        self.ended = None
+        self.checkpoint = None
         self.boundary = what.boundary
         self.line.go_back(time_s, max(what.boundary, 0))
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from torchrelay.protocol import events
+from torchrelay.protocol.words.phases import COMMITTED
+from torchrelay.protocol.words.rank_words import WAITS_FOR_SPARE
 
 UNDER_WAY = "under way"
 
@@ -29,6 +32,19 @@ class ClusterJob:
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+def still_not_made(
+    moves: Iterable[events.MoveNotMade], since: events.MigrationFinished | events.QuarantineCleared
+) -> tuple[events.MoveNotMade, ...]:
+    """Return the moves that are worth telling after an event: what waited may have taken place since, or not be wanted."""
+
+    def is_settled(move: events.MoveNotMade) -> bool:
+        if not move.reason.endswith(WAITS_FOR_SPARE):
+            return False
+        return isinstance(since, events.QuarantineCleared) or (since.outcome == COMMITTED and move.rank in since.ranks)
+
+    return tuple(move for move in moves if not is_settled(move))
 
 
 @dataclass(frozen=True)

@@ -23,14 +23,18 @@ from starlette.routing import Route
 from torchrelay.dashboard import view
 from torchrelay.dashboard.guard import GuardedApp
 from torchrelay.dashboard.hub import EVERY_S, Answer, Hub
+from torchrelay.dashboard.tokens import Tokens, one_token
 
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 MAX_BODY_BYTES = 64 << 10
 MAX_STREAMS = 200
 STILL_THERE_S = 15.0
 """A stream that has nothing to say says so: whoever is between must not take it for dead."""
+AGAIN_MS = 2000
+"""After so long a page whose stream has broken asks for another one."""
 END_S = 2.0
 LONGEST_REASON = 500
+NO_TOKENS = one_token("")
 
 
 def page_files() -> dict[str, tuple[bytes, str]]:
@@ -44,12 +48,12 @@ def page_files() -> dict[str, tuple[bytes, str]]:
     return found
 
 
-def make_app(hub: Hub, names: Collection[str], token: str = "") -> Starlette:
+def make_app(hub: Hub, names: Collection[str], tokens: Tokens = NO_TOKENS) -> Starlette:
     """Make the application.
 
-    `names`: hosts under which it is reached; `token`: of the person who may ask for something, empty if nobody may.
+    `names`: hosts under which it is reached; `tokens`: of those who may ask for something, looked up for each request.
     """
-    site = _Site(hub, token)
+    site = _Site(hub, tokens)
     app = Starlette(
         routes=[
             Route("/", site.page),
@@ -62,7 +66,7 @@ def make_app(hub: Hub, names: Collection[str], token: str = "") -> Starlette:
             Route("/api/runs/{run}/clear", site.clear, methods=["POST"]),
             Route("/{name}", site.page),
         ],
-        middleware=[Middleware(GuardedApp, names=names, token=token)],
+        middleware=[Middleware(GuardedApp, names=names, tokens=tokens)],
     )
     app.state.closing = site.closing
     return app
@@ -95,8 +99,9 @@ def make_server(app: Starlette) -> DashboardServer:
 
 
 class _Site:
-    def __init__(self, hub: Hub, token: str) -> None:
-        self._hub, self._token = hub, token
+    def __init__(self, hub: Hub, tokens: Tokens) -> None:
+        self._hub = hub
+        self._tokens = tokens
         self._files = page_files()
         self._streams = 0
         self.closing = asyncio.Event()
@@ -108,7 +113,7 @@ class _Site:
         return Response(found[0], media_type=found[1])
 
     async def settings(self, _: Request) -> Response:
-        return JSONResponse({"actions": bool(self._token), "noun": self._hub.noun})
+        return JSONResponse({"actions": bool(self._tokens()), "noun": self._hub.noun})
 
     async def runs(self, _: Request) -> Response:
         """Answer with the list as it is now, for programs."""
@@ -131,18 +136,22 @@ class _Site:
         return JSONResponse(told)
 
     async def migrate(self, request: Request) -> Response:
-        source, asked = self._hub.find(request.path_params["run"]), await _body(request)
-        rank, reason = asked.get("rank"), _reason(asked)
+        source = self._hub.find(request.path_params["run"])
+        asked = await _body(request)
+        rank = asked.get("rank")
+        reason = _reason(asked)
         if source is None or type(rank) is not int or rank < 0 or not reason:
             return PlainTextResponse("a rank and a reason are needed", 400)
-        return _answered(await source.migrate(rank, reason))
+        return _answered(await source.migrate(rank, reason, request.state.by))
 
     async def clear(self, request: Request) -> Response:
-        source, asked = self._hub.find(request.path_params["run"]), await _body(request)
-        subject, reason = asked.get("subject"), _reason(asked)
+        source = self._hub.find(request.path_params["run"])
+        asked = await _body(request)
+        subject = asked.get("subject")
+        reason = _reason(asked)
         if source is None or type(subject) is not str or not subject or not reason:
             return PlainTextResponse("a device or node and a reason are needed", 400)
-        return _answered(await source.clear(subject, reason, asked.get("check") is True))
+        return _answered(await source.clear(subject, reason, asked.get("check") is True, request.state.by))
 
     def _stream(self, look: Any) -> Response:
         if self._streams >= MAX_STREAMS:
@@ -153,9 +162,11 @@ class _Site:
         """Yield each section that has changed since it was sent last."""
         sent: dict[str, str] = {}
         quiet_s = 0.0
+        told_when_to_come_again = (
+            False  # with the first section: there are clients that take it for one if it stands alone
+        )
         self._streams += 1
         try:
-            yield "retry: 2000\n\n"
             while not self.closing.is_set():
                 try:
                     now = look()
@@ -163,7 +174,9 @@ class _Site:
                     return
                 new = [(name, text) for name, text in now.items() if sent.get(name) != text]
                 for name, text in new:
-                    yield f"event: {name}\ndata: {text}\n\n"
+                    again = "" if told_when_to_come_again else f"retry: {AGAIN_MS}\n"
+                    told_when_to_come_again = True
+                    yield f"{again}event: {name}\ndata: {text}\n\n"
                 sent = dict(now)
                 quiet_s = 0.0 if new else quiet_s + EVERY_S
                 if quiet_s >= STILL_THERE_S:

@@ -15,6 +15,7 @@ from torchrelay.protocol.words.phases import (
     CLEARED,
     COMMITTED,
     DOWNTIME_ROWS,
+    MOVE_ROWS,
     PLANNED,
     RESUME,
     ROLLBACK,
@@ -23,9 +24,15 @@ from torchrelay.protocol.words.phases import (
     UNFORCED,
     Phase,
 )
+from torchrelay.protocol.words.process_ends import how_ended
 
-SEEN, DECIDED, DONE = "seen", "decided", "done"
-WORKING, WELL, ACT, NOTICE = "working", "well", "act", "notice"
+SEEN = "seen"
+DECIDED = "decided"
+DONE = "done"
+WORKING = "working"
+WELL = "well"
+ACT = "act"
+NOTICE = "notice"
 
 _PHASE_SAYS = {
     "detect": "It is given a moment to move again",
@@ -178,7 +185,8 @@ def summary(m: MigrationRecord, now_s: float) -> str:
 def bar(m: MigrationRecord, now_s: float) -> tuple[Segment, ...]:
     """Return the parts of the migration's time, in the order in which they pass."""
     if m.finished is not None:
-        rows = [("beside", m.finished.beside_s), *((row, m.finished.downtime_s.get(row, 0.0)) for row in DOWNTIME_ROWS)]
+        passed = MOVE_ROWS if m.kind == PLANNED else DOWNTIME_ROWS
+        rows = [("beside", m.finished.beside_s), *((row, m.finished.downtime_s.get(row, 0.0)) for row in passed)]
         return tuple(Segment(r, ROW_NAMES[r], s, r != "beside") for r, s in rows if s > 0.0)
     told = [h for h in m.heard if isinstance(h.what, events.PhaseChanged)]
     ends = [h.time_s for h in told[1:]] + [m.ended_s if m.ended_s is not None else now_s]
@@ -278,9 +286,9 @@ def _line(record: RunRecord, m: MigrationRecord, heard: Heard) -> list[StoryLine
         case events.WorkerEnded(fenced=True) as e:
             return line(DONE, _agent(record, e.worker), f"process {e.worker} was ended")
         case events.WorkerEnded() as e:
-            how = f"by signal {e.signal}" if e.signal else f"with exit code {e.exit_code}"
+            how = how_ended(e.signal, e.exit_code)
             whose = f", which held rank {e.rank}," if e.rank >= 0 else ""
-            return line(SEEN, _agent(record, e.worker), f"process {e.worker}{whose} ended {how}")
+            return line(SEEN, _agent(record, e.worker), f"process {e.worker}{whose} {how}")
         case events.NodeLost() as e:
             return line(SEEN, "the controller", f"machine {e.node} is lost: {e.reason}")
         case events.HealthVerdict() as e:

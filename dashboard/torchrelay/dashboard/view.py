@@ -52,7 +52,7 @@ class Seen:
     """Somebody could ask this job for something."""
     note: str = ""
     when: str = ""
-    """When it began, in words, where that is not now."""
+    """Its name, when it began and where, in words, as far as that is known and stands nowhere else."""
     is_over: bool = False
     """Nothing more will be heard of it, whether or not its end was told."""
 
@@ -122,6 +122,7 @@ def _job(seen: Seen) -> dict[str, Any]:
         "run": r.run_id,
         "title": seen.title,
         "note": seen.note,
+        "when": seen.when,
         "command": seen.command,
         "headline": dataclasses.asdict(head),
         "to_do": [dataclasses.asdict(t) for t in to_do(r)],
@@ -326,7 +327,8 @@ def _aside(subject: str, node: str, reason: str) -> dict[str, Any]:
 
 
 def _kept(r: RunRecord, aside: dict[str, Any]) -> dict[str, Any]:
-    subject, node = r.shown(aside["subject"]), r.shown(aside["node"])
+    subject = r.shown(aside["subject"])
+    node = r.shown(aside["node"])
     return aside | {"subject": subject, "node": node, "command": to_paste.clear(r, subject)}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torchrelay.protocol import events
+from torchrelay.protocol.words.process_ends import how_ended
 
 
 def agent_of(worker: str) -> str:
@@ -20,5 +21,4 @@ def spread(world_size: int, nodes: tuple[str, ...]) -> list[str]:
 
 def ended(what: events.WorkerEnded) -> str:
     """Say in words how a process ended."""
-    how = f"was ended by signal {what.signal}" if what.signal else f"ended with exit code {what.exit_code}"
-    return f"its process {what.worker} {how}"
+    return f"its process {what.worker} {how_ended(what.signal, what.exit_code)}"

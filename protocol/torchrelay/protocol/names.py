@@ -56,8 +56,10 @@ HASH_SEED = "20261123"
 """The same for all jobs: one that is resumed elsewhere, by another agent, has the same order too."""
 ENV_LOG = "TORCHRELAY_LOG"
 """`json`, a blank and the run's id: lines of logs are JSON; see `log_lines`."""
-ENV_LOG_NAMESPACE, ENV_LOG_JOB = "TORCHRELAY_LOG_NAMESPACE", "TORCHRELAY_LOG_JOB"
-"""Of a pod: what the id in ENV_LOG is made of, by the kubelet."""
+ENV_LOG_NAMESPACE = "TORCHRELAY_LOG_NAMESPACE"
+"""Of a pod: the namespace in the id in ENV_LOG, which the kubelet makes."""
+ENV_LOG_JOB = "TORCHRELAY_LOG_JOB"
+"""Of a pod: the job in the id in ENV_LOG, which the kubelet makes."""
 ENV_LOG_LEVEL = "TORCHRELAY_LOG_LEVEL"
 """Of controller, agent, webhook and dashboard: debug, info, warning or error; absent: each part's own."""
 SHIM_ENV = (
@@ -105,6 +107,9 @@ ENV_STATE_DIR = "TORCHRELAY_STATE_DIR"
 ENV_HISTORY_DIR = "TORCHRELAY_HISTORY_DIR"
 """Where the events of runs are kept after their end; empty: nowhere. Defaults to a folder in the user's state directory, and to
 nowhere where ENV_STATE_DIR is set."""
+ENV_NOTIFY = "TORCHRELAY_NOTIFY"
+"""The URL that `torchrelay run` posts messages to, where `--notify` does not name one. On the command line everybody who can
+list processes reads it."""
 
 TEMPORARY_PREFIX = "torchrelay-tmp-"
 """Of temporary folders. One that no living process holds is removed by the next command."""
@@ -197,9 +202,15 @@ MADE_FILES = "made-files"
 
 SEEN_FILE = "seen"
 """Beside it: what its ranks went through, one JSON object a line: `kind`, `text`, `file`, `line`."""
-SEEN_EPOCH, SEEN_EVALUATION, SEEN_SAVE = "epoch", "evaluation", "save"
+SEEN_EPOCH = "epoch"
+SEEN_EVALUATION = "evaluation"
+SEEN_SAVE = "save"
 
-BARS, BARS_LATER, PART_OF_STEP, ALONE, LEFT = "bars", "bars-later", "part-of-step", "alone", "left"
+BARS = "bars"
+BARS_LATER = "bars-later"
+PART_OF_STEP = "part-of-step"
+ALONE = "alone"
+LEFT = "left"
 GOES_BACK = "goes-back"
 GAP_EFFECTS = {
     BARS: "no rank can be replaced",
@@ -215,8 +226,11 @@ NO_JOINER = "no-joiner"
 GAP_EFFECTS[NO_JOINER] = (
     "no spare takes over this rank: if it is lost, the job goes on from copies or ends in a just-in-time checkpoint"
 )
-REHEARSAL_SAME, REHEARSAL_DIFFERS, REHEARSAL_FAILED = "same", "differs", "failed"
-REHEARSAL_OPEN, REHEARSAL_BROKEN_OFF = "open", "broken-off"
+REHEARSAL_SAME = "same"
+REHEARSAL_DIFFERS = "differs"
+REHEARSAL_FAILED = "failed"
+REHEARSAL_OPEN = "open"
+REHEARSAL_BROKEN_OFF = "broken-off"
 REHEARSAL_OUTCOMES = {
     REHEARSAL_SAME: "the process came to the boundary and held what the journal says",
     REHEARSAL_DIFFERS: "the process came to the boundary and held something else",

@@ -31,7 +31,8 @@ def may_go_on(members: Collection[str], there: Collection[str], leads: bool, sha
     `members`: the machines of the job; `there`: those that this controller hears. `leads`: it has led all of them before.
     `shared`: all members see the same folder.
     """
-    count, size = len(set(there) & set(members)), len(set(members))
+    count = len(set(there) & set(members))
+    size = len(set(members))
     of = f"{count} of {size} machines {'is' if count == 1 else 'are'} there"
     if 2 * count > size:
         return QuorumVerdict(QuorumAnswer.GO_ON, of)

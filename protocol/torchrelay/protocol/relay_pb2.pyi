@@ -178,7 +178,7 @@ class LinkState(_message.Message):
     def __init__(self, local: _Optional[str] = ..., remote: _Optional[str] = ..., unanswered_s: _Optional[float] = ..., probed_s: _Optional[float] = ..., silent_s: _Optional[float] = ...) -> None: ...
 
 class Explained(_message.Message):
-    __slots__ = ("request", "stack", "motion", "source", "asleep", "links", "in_own_code")
+    __slots__ = ("request", "stack", "motion", "source", "asleep", "links", "in_own_code", "keeps_lock", "may_be_woken", "own_sockets", "locked")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     STACK_FIELD_NUMBER: _ClassVar[int]
     MOTION_FIELD_NUMBER: _ClassVar[int]
@@ -186,6 +186,10 @@ class Explained(_message.Message):
     ASLEEP_FIELD_NUMBER: _ClassVar[int]
     LINKS_FIELD_NUMBER: _ClassVar[int]
     IN_OWN_CODE_FIELD_NUMBER: _ClassVar[int]
+    KEEPS_LOCK_FIELD_NUMBER: _ClassVar[int]
+    MAY_BE_WOKEN_FIELD_NUMBER: _ClassVar[int]
+    OWN_SOCKETS_FIELD_NUMBER: _ClassVar[int]
+    LOCKED_FIELD_NUMBER: _ClassVar[int]
     request: int
     stack: _containers.RepeatedScalarFieldContainer[str]
     motion: str
@@ -193,7 +197,11 @@ class Explained(_message.Message):
     asleep: bool
     links: _containers.RepeatedCompositeFieldContainer[LinkState]
     in_own_code: bool
-    def __init__(self, request: _Optional[int] = ..., stack: _Optional[_Iterable[str]] = ..., motion: _Optional[str] = ..., source: _Optional[str] = ..., asleep: _Optional[bool] = ..., links: _Optional[_Iterable[_Union[LinkState, _Mapping]]] = ..., in_own_code: _Optional[bool] = ...) -> None: ...
+    keeps_lock: bool
+    may_be_woken: bool
+    own_sockets: _containers.RepeatedScalarFieldContainer[str]
+    locked: bool
+    def __init__(self, request: _Optional[int] = ..., stack: _Optional[_Iterable[str]] = ..., motion: _Optional[str] = ..., source: _Optional[str] = ..., asleep: _Optional[bool] = ..., links: _Optional[_Iterable[_Union[LinkState, _Mapping]]] = ..., in_own_code: _Optional[bool] = ..., keeps_lock: _Optional[bool] = ..., may_be_woken: _Optional[bool] = ..., own_sockets: _Optional[_Iterable[str]] = ..., locked: _Optional[bool] = ...) -> None: ...
 
 class Explain(_message.Message):
     __slots__ = ("request", "watch_s")
@@ -204,7 +212,7 @@ class Explain(_message.Message):
     def __init__(self, request: _Optional[int] = ..., watch_s: _Optional[float] = ...) -> None: ...
 
 class ReplicaCheck(_message.Message):
-    __slots__ = ("boundary", "digests", "ddp_paths", "since", "small", "carried", "place", "derived")
+    __slots__ = ("boundary", "digests", "ddp_paths", "since", "small", "carried", "place", "derived", "fresh", "renamed")
     class DigestsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -219,6 +227,13 @@ class ReplicaCheck(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class RenamedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     BOUNDARY_FIELD_NUMBER: _ClassVar[int]
     DIGESTS_FIELD_NUMBER: _ClassVar[int]
     DDP_PATHS_FIELD_NUMBER: _ClassVar[int]
@@ -227,6 +242,8 @@ class ReplicaCheck(_message.Message):
     CARRIED_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     DERIVED_FIELD_NUMBER: _ClassVar[int]
+    FRESH_FIELD_NUMBER: _ClassVar[int]
+    RENAMED_FIELD_NUMBER: _ClassVar[int]
     boundary: int
     digests: _containers.ScalarMap[str, str]
     ddp_paths: _containers.RepeatedScalarFieldContainer[str]
@@ -235,10 +252,12 @@ class ReplicaCheck(_message.Message):
     carried: _containers.RepeatedScalarFieldContainer[str]
     place: str
     derived: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, boundary: _Optional[int] = ..., digests: _Optional[_Mapping[str, str]] = ..., ddp_paths: _Optional[_Iterable[str]] = ..., since: _Optional[int] = ..., small: _Optional[_Mapping[str, str]] = ..., carried: _Optional[_Iterable[str]] = ..., place: _Optional[str] = ..., derived: _Optional[_Iterable[str]] = ...) -> None: ...
+    fresh: _containers.RepeatedScalarFieldContainer[str]
+    renamed: _containers.ScalarMap[str, str]
+    def __init__(self, boundary: _Optional[int] = ..., digests: _Optional[_Mapping[str, str]] = ..., ddp_paths: _Optional[_Iterable[str]] = ..., since: _Optional[int] = ..., small: _Optional[_Mapping[str, str]] = ..., carried: _Optional[_Iterable[str]] = ..., place: _Optional[str] = ..., derived: _Optional[_Iterable[str]] = ..., fresh: _Optional[_Iterable[str]] = ..., renamed: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Standing(_message.Message):
-    __slots__ = ("generation", "boundary", "gates_passed", "position", "detail", "store_host", "store_port", "collective_log", "log_length", "ddp_layout", "late", "place", "left", "not_averaged")
+    __slots__ = ("generation", "boundary", "gates_passed", "position", "detail", "store_host", "store_port", "collective_log", "log_length", "ddp_layout", "late", "place", "left", "not_averaged", "has_before")
     class LateEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -260,6 +279,7 @@ class Standing(_message.Message):
     PLACE_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
     NOT_AVERAGED_FIELD_NUMBER: _ClassVar[int]
+    HAS_BEFORE_FIELD_NUMBER: _ClassVar[int]
     generation: int
     boundary: int
     gates_passed: int
@@ -274,7 +294,8 @@ class Standing(_message.Message):
     place: str
     left: str
     not_averaged: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, generation: _Optional[int] = ..., boundary: _Optional[int] = ..., gates_passed: _Optional[int] = ..., position: _Optional[str] = ..., detail: _Optional[str] = ..., store_host: _Optional[str] = ..., store_port: _Optional[int] = ..., collective_log: _Optional[bytes] = ..., log_length: _Optional[int] = ..., ddp_layout: _Optional[str] = ..., late: _Optional[_Mapping[str, int]] = ..., place: _Optional[str] = ..., left: _Optional[str] = ..., not_averaged: _Optional[_Iterable[str]] = ...) -> None: ...
+    has_before: bool
+    def __init__(self, generation: _Optional[int] = ..., boundary: _Optional[int] = ..., gates_passed: _Optional[int] = ..., position: _Optional[str] = ..., detail: _Optional[str] = ..., store_host: _Optional[str] = ..., store_port: _Optional[int] = ..., collective_log: _Optional[bytes] = ..., log_length: _Optional[int] = ..., ddp_layout: _Optional[str] = ..., late: _Optional[_Mapping[str, int]] = ..., place: _Optional[str] = ..., left: _Optional[str] = ..., not_averaged: _Optional[_Iterable[str]] = ..., has_before: _Optional[bool] = ...) -> None: ...
 
 class QuiesceAnswer(_message.Message):
     __slots__ = ("quiesce_id", "accepted", "at_boundary")
@@ -770,7 +791,7 @@ class Serve(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., boundary: _Optional[int] = ..., token: _Optional[str] = ..., peer_host: _Optional[str] = ..., kept: _Optional[str] = ..., behind_update: _Optional[bool] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("generation", "target", "action", "journal", "gate_journal", "collective_log", "ddp_layout", "donor_host", "donor_port", "token", "directory", "offline", "late", "donor_collectives", "place", "kept", "set_up", "after", "more_hosts", "more_ports", "left", "carried")
+    __slots__ = ("generation", "target", "action", "journal", "gate_journal", "collective_log", "ddp_layout", "donor_host", "donor_port", "token", "directory", "offline", "late", "donor_collectives", "place", "kept", "set_up", "after", "more_hosts", "more_ports", "left", "carried", "compared")
     class LateEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -800,6 +821,7 @@ class Plan(_message.Message):
     MORE_PORTS_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
     CARRIED_FIELD_NUMBER: _ClassVar[int]
+    COMPARED_FIELD_NUMBER: _ClassVar[int]
     generation: int
     target: int
     action: str
@@ -822,7 +844,8 @@ class Plan(_message.Message):
     more_ports: _containers.RepeatedScalarFieldContainer[int]
     left: str
     carried: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, generation: _Optional[int] = ..., target: _Optional[int] = ..., action: _Optional[str] = ..., journal: _Optional[bytes] = ..., gate_journal: _Optional[bytes] = ..., collective_log: _Optional[bytes] = ..., ddp_layout: _Optional[str] = ..., donor_host: _Optional[str] = ..., donor_port: _Optional[int] = ..., token: _Optional[str] = ..., directory: _Optional[str] = ..., offline: _Optional[bool] = ..., late: _Optional[_Mapping[str, int]] = ..., donor_collectives: _Optional[int] = ..., place: _Optional[str] = ..., kept: _Optional[str] = ..., set_up: _Optional[bytes] = ..., after: _Optional[bytes] = ..., more_hosts: _Optional[_Iterable[str]] = ..., more_ports: _Optional[_Iterable[int]] = ..., left: _Optional[str] = ..., carried: _Optional[_Iterable[str]] = ...) -> None: ...
+    compared: int
+    def __init__(self, generation: _Optional[int] = ..., target: _Optional[int] = ..., action: _Optional[str] = ..., journal: _Optional[bytes] = ..., gate_journal: _Optional[bytes] = ..., collective_log: _Optional[bytes] = ..., ddp_layout: _Optional[str] = ..., donor_host: _Optional[str] = ..., donor_port: _Optional[int] = ..., token: _Optional[str] = ..., directory: _Optional[str] = ..., offline: _Optional[bool] = ..., late: _Optional[_Mapping[str, int]] = ..., donor_collectives: _Optional[int] = ..., place: _Optional[str] = ..., kept: _Optional[str] = ..., set_up: _Optional[bytes] = ..., after: _Optional[bytes] = ..., more_hosts: _Optional[_Iterable[str]] = ..., more_ports: _Optional[_Iterable[int]] = ..., left: _Optional[str] = ..., carried: _Optional[_Iterable[str]] = ..., compared: _Optional[int] = ...) -> None: ...
 
 class Rebuild(_message.Message):
     __slots__ = ("generation", "target", "store_host", "store_port", "gate_secret")
@@ -929,7 +952,7 @@ class TakeCopy(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., boundary: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., token: _Optional[str] = ...) -> None: ...
 
 class ShimOrder(_message.Message):
-    __slots__ = ("ack", "protect", "assign", "interrupt", "quiesce_at", "quiesce_decided", "serve", "plan", "rebuild", "commit", "abandon", "save_checkpoint", "may_finish", "pass_gate", "explain", "copy_journals", "begin", "end_now", "keep_copies", "take_copy", "lift_gates", "numbers_decided", "keep_file", "set_aside", "clear_checkpoints", "rehearse", "end_rehearsal", "ping")
+    __slots__ = ("ack", "protect", "assign", "interrupt", "quiesce_at", "quiesce_decided", "serve", "plan", "rebuild", "commit", "abandon", "save_checkpoint", "may_finish", "pass_gate", "explain", "copy_journals", "begin", "end_now", "keep_copies", "lift_gates", "take_copy", "numbers_decided", "keep_file", "set_aside", "clear_checkpoints", "rehearse", "end_rehearsal", "ping")
     ACK_FIELD_NUMBER: _ClassVar[int]
     PROTECT_FIELD_NUMBER: _ClassVar[int]
     ASSIGN_FIELD_NUMBER: _ClassVar[int]
@@ -949,8 +972,8 @@ class ShimOrder(_message.Message):
     BEGIN_FIELD_NUMBER: _ClassVar[int]
     END_NOW_FIELD_NUMBER: _ClassVar[int]
     KEEP_COPIES_FIELD_NUMBER: _ClassVar[int]
-    TAKE_COPY_FIELD_NUMBER: _ClassVar[int]
     LIFT_GATES_FIELD_NUMBER: _ClassVar[int]
+    TAKE_COPY_FIELD_NUMBER: _ClassVar[int]
     NUMBERS_DECIDED_FIELD_NUMBER: _ClassVar[int]
     KEEP_FILE_FIELD_NUMBER: _ClassVar[int]
     SET_ASIDE_FIELD_NUMBER: _ClassVar[int]
@@ -977,8 +1000,8 @@ class ShimOrder(_message.Message):
     begin: Begin
     end_now: EndNow
     keep_copies: KeepCopies
-    take_copy: TakeCopy
     lift_gates: LiftGates
+    take_copy: TakeCopy
     numbers_decided: NumbersDecided
     keep_file: KeepFile
     set_aside: SetAside
@@ -986,7 +1009,7 @@ class ShimOrder(_message.Message):
     rehearse: Rehearse
     end_rehearsal: EndRehearsal
     ping: Ping
-    def __init__(self, ack: _Optional[_Union[Ack, _Mapping]] = ..., protect: _Optional[_Union[Protect, _Mapping]] = ..., assign: _Optional[_Union[Assign, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., quiesce_at: _Optional[_Union[QuiesceAt, _Mapping]] = ..., quiesce_decided: _Optional[_Union[QuiesceDecided, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., rebuild: _Optional[_Union[Rebuild, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abandon: _Optional[_Union[Abandon, _Mapping]] = ..., save_checkpoint: _Optional[_Union[SaveCheckpoint, _Mapping]] = ..., may_finish: _Optional[_Union[MayFinish, _Mapping]] = ..., pass_gate: _Optional[_Union[PassGate, _Mapping]] = ..., explain: _Optional[_Union[Explain, _Mapping]] = ..., copy_journals: _Optional[_Union[CopyJournals, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., end_now: _Optional[_Union[EndNow, _Mapping]] = ..., keep_copies: _Optional[_Union[KeepCopies, _Mapping]] = ..., take_copy: _Optional[_Union[TakeCopy, _Mapping]] = ..., lift_gates: _Optional[_Union[LiftGates, _Mapping]] = ..., numbers_decided: _Optional[_Union[NumbersDecided, _Mapping]] = ..., keep_file: _Optional[_Union[KeepFile, _Mapping]] = ..., set_aside: _Optional[_Union[SetAside, _Mapping]] = ..., clear_checkpoints: _Optional[_Union[ClearCheckpoints, _Mapping]] = ..., rehearse: _Optional[_Union[Rehearse, _Mapping]] = ..., end_rehearsal: _Optional[_Union[EndRehearsal, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ...) -> None: ...
+    def __init__(self, ack: _Optional[_Union[Ack, _Mapping]] = ..., protect: _Optional[_Union[Protect, _Mapping]] = ..., assign: _Optional[_Union[Assign, _Mapping]] = ..., interrupt: _Optional[_Union[Interrupt, _Mapping]] = ..., quiesce_at: _Optional[_Union[QuiesceAt, _Mapping]] = ..., quiesce_decided: _Optional[_Union[QuiesceDecided, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., rebuild: _Optional[_Union[Rebuild, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., abandon: _Optional[_Union[Abandon, _Mapping]] = ..., save_checkpoint: _Optional[_Union[SaveCheckpoint, _Mapping]] = ..., may_finish: _Optional[_Union[MayFinish, _Mapping]] = ..., pass_gate: _Optional[_Union[PassGate, _Mapping]] = ..., explain: _Optional[_Union[Explain, _Mapping]] = ..., copy_journals: _Optional[_Union[CopyJournals, _Mapping]] = ..., begin: _Optional[_Union[Begin, _Mapping]] = ..., end_now: _Optional[_Union[EndNow, _Mapping]] = ..., keep_copies: _Optional[_Union[KeepCopies, _Mapping]] = ..., lift_gates: _Optional[_Union[LiftGates, _Mapping]] = ..., take_copy: _Optional[_Union[TakeCopy, _Mapping]] = ..., numbers_decided: _Optional[_Union[NumbersDecided, _Mapping]] = ..., keep_file: _Optional[_Union[KeepFile, _Mapping]] = ..., set_aside: _Optional[_Union[SetAside, _Mapping]] = ..., clear_checkpoints: _Optional[_Union[ClearCheckpoints, _Mapping]] = ..., rehearse: _Optional[_Union[Rehearse, _Mapping]] = ..., end_rehearsal: _Optional[_Union[EndRehearsal, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ...) -> None: ...
 
 class ClearCheckpoints(_message.Message):
     __slots__ = ("folder", "job", "keep", "job_id", "run_id")
@@ -1030,7 +1053,7 @@ class WorkerInfo(_message.Message):
     def __init__(self, worker: _Optional[str] = ..., rank: _Optional[int] = ..., pid: _Optional[int] = ..., launch: _Optional[_Mapping[str, str]] = ..., generation: _Optional[int] = ..., protected: _Optional[bool] = ..., in_force: _Optional[int] = ..., gate_secret: _Optional[bytes] = ...) -> None: ...
 
 class Program(_message.Message):
-    __slots__ = ("script", "sha256", "sources", "python", "torch", "inject", "resume_command", "jit_dirs", "jit_marks", "jit_given", "imported", "sources_cut")
+    __slots__ = ("script", "sha256", "sources", "python", "torch", "inject", "resume_command", "jit_dirs", "jit_marks", "jit_given", "imported", "sources_cut", "nnodes", "nproc_per_node", "master_port", "node", "check")
     class SourcesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1050,6 +1073,11 @@ class Program(_message.Message):
     JIT_GIVEN_FIELD_NUMBER: _ClassVar[int]
     IMPORTED_FIELD_NUMBER: _ClassVar[int]
     SOURCES_CUT_FIELD_NUMBER: _ClassVar[int]
+    NNODES_FIELD_NUMBER: _ClassVar[int]
+    NPROC_PER_NODE_FIELD_NUMBER: _ClassVar[int]
+    MASTER_PORT_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
     script: str
     sha256: str
     sources: _containers.ScalarMap[str, str]
@@ -1062,7 +1090,12 @@ class Program(_message.Message):
     jit_given: bool
     imported: _containers.RepeatedScalarFieldContainer[str]
     sources_cut: bool
-    def __init__(self, script: _Optional[str] = ..., sha256: _Optional[str] = ..., sources: _Optional[_Mapping[str, str]] = ..., python: _Optional[str] = ..., torch: _Optional[str] = ..., inject: _Optional[_Iterable[str]] = ..., resume_command: _Optional[str] = ..., jit_dirs: _Optional[_Iterable[str]] = ..., jit_marks: _Optional[_Iterable[str]] = ..., jit_given: _Optional[bool] = ..., imported: _Optional[_Iterable[str]] = ..., sources_cut: _Optional[bool] = ...) -> None: ...
+    nnodes: int
+    nproc_per_node: int
+    master_port: int
+    node: str
+    check: str
+    def __init__(self, script: _Optional[str] = ..., sha256: _Optional[str] = ..., sources: _Optional[_Mapping[str, str]] = ..., python: _Optional[str] = ..., torch: _Optional[str] = ..., inject: _Optional[_Iterable[str]] = ..., resume_command: _Optional[str] = ..., jit_dirs: _Optional[_Iterable[str]] = ..., jit_marks: _Optional[_Iterable[str]] = ..., jit_given: _Optional[bool] = ..., imported: _Optional[_Iterable[str]] = ..., sources_cut: _Optional[bool] = ..., nnodes: _Optional[int] = ..., nproc_per_node: _Optional[int] = ..., master_port: _Optional[int] = ..., node: _Optional[str] = ..., check: _Optional[str] = ...) -> None: ...
 
 class AgentHello(_message.Message):
     __slots__ = ("node", "node_rank", "host", "workers", "session", "first", "copies_port", "copies_token", "copies_of", "job", "epoch", "candidate", "program", "spares")
@@ -1325,16 +1358,16 @@ class CheckpointsFound(_message.Message):
     def __init__(self, found: _Optional[_Iterable[_Union[FoundCheckpoint, _Mapping]]] = ..., reason: _Optional[str] = ..., of_others: _Optional[int] = ...) -> None: ...
 
 class FromAgent(_message.Message):
-    __slots__ = ("agent_hello", "from_worker", "worker_exited", "progress", "orders_taken", "journal_content", "health_signals", "health_sources", "worker_started", "device_checked", "late_worker", "rehearser_started", "kept_copies", "checkpoint_file", "checkpoints_found", "room_left")
+    __slots__ = ("agent_hello", "worker_started", "from_worker", "worker_exited", "orders_taken", "progress", "journal_content", "health_signals", "health_sources", "device_checked", "late_worker", "rehearser_started", "kept_copies", "checkpoint_file", "checkpoints_found", "room_left")
     AGENT_HELLO_FIELD_NUMBER: _ClassVar[int]
+    WORKER_STARTED_FIELD_NUMBER: _ClassVar[int]
     FROM_WORKER_FIELD_NUMBER: _ClassVar[int]
     WORKER_EXITED_FIELD_NUMBER: _ClassVar[int]
-    PROGRESS_FIELD_NUMBER: _ClassVar[int]
     ORDERS_TAKEN_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
     JOURNAL_CONTENT_FIELD_NUMBER: _ClassVar[int]
     HEALTH_SIGNALS_FIELD_NUMBER: _ClassVar[int]
     HEALTH_SOURCES_FIELD_NUMBER: _ClassVar[int]
-    WORKER_STARTED_FIELD_NUMBER: _ClassVar[int]
     DEVICE_CHECKED_FIELD_NUMBER: _ClassVar[int]
     LATE_WORKER_FIELD_NUMBER: _ClassVar[int]
     REHEARSER_STARTED_FIELD_NUMBER: _ClassVar[int]
@@ -1343,14 +1376,14 @@ class FromAgent(_message.Message):
     CHECKPOINTS_FOUND_FIELD_NUMBER: _ClassVar[int]
     ROOM_LEFT_FIELD_NUMBER: _ClassVar[int]
     agent_hello: AgentHello
+    worker_started: WorkerStarted
     from_worker: FromWorker
     worker_exited: WorkerExited
-    progress: Progress
     orders_taken: OrdersTaken
+    progress: Progress
     journal_content: JournalContent
     health_signals: HealthSignals
     health_sources: HealthSources
-    worker_started: WorkerStarted
     device_checked: DeviceChecked
     late_worker: LateWorker
     rehearser_started: RehearserStarted
@@ -1358,7 +1391,7 @@ class FromAgent(_message.Message):
     checkpoint_file: CheckpointFile
     checkpoints_found: CheckpointsFound
     room_left: RoomLeft
-    def __init__(self, agent_hello: _Optional[_Union[AgentHello, _Mapping]] = ..., from_worker: _Optional[_Union[FromWorker, _Mapping]] = ..., worker_exited: _Optional[_Union[WorkerExited, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., orders_taken: _Optional[_Union[OrdersTaken, _Mapping]] = ..., journal_content: _Optional[_Union[JournalContent, _Mapping]] = ..., health_signals: _Optional[_Union[HealthSignals, _Mapping]] = ..., health_sources: _Optional[_Union[HealthSources, _Mapping]] = ..., worker_started: _Optional[_Union[WorkerStarted, _Mapping]] = ..., device_checked: _Optional[_Union[DeviceChecked, _Mapping]] = ..., late_worker: _Optional[_Union[LateWorker, _Mapping]] = ..., rehearser_started: _Optional[_Union[RehearserStarted, _Mapping]] = ..., kept_copies: _Optional[_Union[KeptCopies, _Mapping]] = ..., checkpoint_file: _Optional[_Union[CheckpointFile, _Mapping]] = ..., checkpoints_found: _Optional[_Union[CheckpointsFound, _Mapping]] = ..., room_left: _Optional[_Union[RoomLeft, _Mapping]] = ...) -> None: ...
+    def __init__(self, agent_hello: _Optional[_Union[AgentHello, _Mapping]] = ..., worker_started: _Optional[_Union[WorkerStarted, _Mapping]] = ..., from_worker: _Optional[_Union[FromWorker, _Mapping]] = ..., worker_exited: _Optional[_Union[WorkerExited, _Mapping]] = ..., orders_taken: _Optional[_Union[OrdersTaken, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., journal_content: _Optional[_Union[JournalContent, _Mapping]] = ..., health_signals: _Optional[_Union[HealthSignals, _Mapping]] = ..., health_sources: _Optional[_Union[HealthSources, _Mapping]] = ..., device_checked: _Optional[_Union[DeviceChecked, _Mapping]] = ..., late_worker: _Optional[_Union[LateWorker, _Mapping]] = ..., rehearser_started: _Optional[_Union[RehearserStarted, _Mapping]] = ..., kept_copies: _Optional[_Union[KeptCopies, _Mapping]] = ..., checkpoint_file: _Optional[_Union[CheckpointFile, _Mapping]] = ..., checkpoints_found: _Optional[_Union[CheckpointsFound, _Mapping]] = ..., room_left: _Optional[_Union[RoomLeft, _Mapping]] = ...) -> None: ...
 
 class ToWorker(_message.Message):
     __slots__ = ("worker", "order")
@@ -1483,10 +1516,13 @@ class FindCheckpoints(_message.Message):
     def __init__(self, directory: _Optional[str] = ..., job: _Optional[str] = ...) -> None: ...
 
 class ToAgent(_message.Message):
-    __slots__ = ("to_worker", "fence", "fetch_journal", "stop_job", "taken", "look_closely", "tell_every", "tell_again", "check_device", "start_worker", "start_rehearser", "fetch_kept", "restart_workers", "fetch_checkpoint", "find_checkpoints", "forget_journals", "inherits", "follow", "raise_priority")
+    __slots__ = ("to_worker", "follow", "fence", "fetch_journal", "forget_journals", "inherits", "stop_job", "taken", "look_closely", "tell_every", "tell_again", "check_device", "start_worker", "start_rehearser", "raise_priority", "fetch_kept", "restart_workers", "fetch_checkpoint", "find_checkpoints")
     TO_WORKER_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     FETCH_JOURNAL_FIELD_NUMBER: _ClassVar[int]
+    FORGET_JOURNALS_FIELD_NUMBER: _ClassVar[int]
+    INHERITS_FIELD_NUMBER: _ClassVar[int]
     STOP_JOB_FIELD_NUMBER: _ClassVar[int]
     TAKEN_FIELD_NUMBER: _ClassVar[int]
     LOOK_CLOSELY_FIELD_NUMBER: _ClassVar[int]
@@ -1495,17 +1531,17 @@ class ToAgent(_message.Message):
     CHECK_DEVICE_FIELD_NUMBER: _ClassVar[int]
     START_WORKER_FIELD_NUMBER: _ClassVar[int]
     START_REHEARSER_FIELD_NUMBER: _ClassVar[int]
+    RAISE_PRIORITY_FIELD_NUMBER: _ClassVar[int]
     FETCH_KEPT_FIELD_NUMBER: _ClassVar[int]
     RESTART_WORKERS_FIELD_NUMBER: _ClassVar[int]
     FETCH_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     FIND_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
-    FORGET_JOURNALS_FIELD_NUMBER: _ClassVar[int]
-    INHERITS_FIELD_NUMBER: _ClassVar[int]
-    FOLLOW_FIELD_NUMBER: _ClassVar[int]
-    RAISE_PRIORITY_FIELD_NUMBER: _ClassVar[int]
     to_worker: ToWorker
+    follow: Follow
     fence: Fence
     fetch_journal: FetchJournal
+    forget_journals: ForgetJournals
+    inherits: Inherits
     stop_job: StopJob
     taken: Taken
     look_closely: LookClosely
@@ -1514,15 +1550,12 @@ class ToAgent(_message.Message):
     check_device: CheckDevice
     start_worker: StartWorker
     start_rehearser: StartRehearser
+    raise_priority: RaisePriority
     fetch_kept: FetchKept
     restart_workers: RestartWorkers
     fetch_checkpoint: FetchCheckpoint
     find_checkpoints: FindCheckpoints
-    forget_journals: ForgetJournals
-    inherits: Inherits
-    follow: Follow
-    raise_priority: RaisePriority
-    def __init__(self, to_worker: _Optional[_Union[ToWorker, _Mapping]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., fetch_journal: _Optional[_Union[FetchJournal, _Mapping]] = ..., stop_job: _Optional[_Union[StopJob, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., look_closely: _Optional[_Union[LookClosely, _Mapping]] = ..., tell_every: _Optional[_Union[TellEvery, _Mapping]] = ..., tell_again: _Optional[_Union[TellAgain, _Mapping]] = ..., check_device: _Optional[_Union[CheckDevice, _Mapping]] = ..., start_worker: _Optional[_Union[StartWorker, _Mapping]] = ..., start_rehearser: _Optional[_Union[StartRehearser, _Mapping]] = ..., fetch_kept: _Optional[_Union[FetchKept, _Mapping]] = ..., restart_workers: _Optional[_Union[RestartWorkers, _Mapping]] = ..., fetch_checkpoint: _Optional[_Union[FetchCheckpoint, _Mapping]] = ..., find_checkpoints: _Optional[_Union[FindCheckpoints, _Mapping]] = ..., forget_journals: _Optional[_Union[ForgetJournals, _Mapping]] = ..., inherits: _Optional[_Union[Inherits, _Mapping]] = ..., follow: _Optional[_Union[Follow, _Mapping]] = ..., raise_priority: _Optional[_Union[RaisePriority, _Mapping]] = ...) -> None: ...
+    def __init__(self, to_worker: _Optional[_Union[ToWorker, _Mapping]] = ..., follow: _Optional[_Union[Follow, _Mapping]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., fetch_journal: _Optional[_Union[FetchJournal, _Mapping]] = ..., forget_journals: _Optional[_Union[ForgetJournals, _Mapping]] = ..., inherits: _Optional[_Union[Inherits, _Mapping]] = ..., stop_job: _Optional[_Union[StopJob, _Mapping]] = ..., taken: _Optional[_Union[Taken, _Mapping]] = ..., look_closely: _Optional[_Union[LookClosely, _Mapping]] = ..., tell_every: _Optional[_Union[TellEvery, _Mapping]] = ..., tell_again: _Optional[_Union[TellAgain, _Mapping]] = ..., check_device: _Optional[_Union[CheckDevice, _Mapping]] = ..., start_worker: _Optional[_Union[StartWorker, _Mapping]] = ..., start_rehearser: _Optional[_Union[StartRehearser, _Mapping]] = ..., raise_priority: _Optional[_Union[RaisePriority, _Mapping]] = ..., fetch_kept: _Optional[_Union[FetchKept, _Mapping]] = ..., restart_workers: _Optional[_Union[RestartWorkers, _Mapping]] = ..., fetch_checkpoint: _Optional[_Union[FetchCheckpoint, _Mapping]] = ..., find_checkpoints: _Optional[_Union[FindCheckpoints, _Mapping]] = ...) -> None: ...
 
 class Follow(_message.Message):
     __slots__ = ("job", "epoch")
@@ -1533,14 +1566,18 @@ class Follow(_message.Message):
     def __init__(self, job: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class Member(_message.Message):
-    __slots__ = ("node", "node_rank", "address")
+    __slots__ = ("node", "node_rank", "address", "imports", "resume_command")
     NODE_FIELD_NUMBER: _ClassVar[int]
     NODE_RANK_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    IMPORTS_FIELD_NUMBER: _ClassVar[int]
+    RESUME_COMMAND_FIELD_NUMBER: _ClassVar[int]
     node: str
     node_rank: int
     address: str
-    def __init__(self, node: _Optional[str] = ..., node_rank: _Optional[int] = ..., address: _Optional[str] = ...) -> None: ...
+    imports: str
+    resume_command: str
+    def __init__(self, node: _Optional[str] = ..., node_rank: _Optional[int] = ..., address: _Optional[str] = ..., imports: _Optional[str] = ..., resume_command: _Optional[str] = ...) -> None: ...
 
 class LeadRequest(_message.Message):
     __slots__ = ("node_rank", "node", "job", "epoch", "shares")

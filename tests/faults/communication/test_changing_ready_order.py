@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
+from support.cells import few
 from support.relay_run import assert_unharmed, relay
 
 SCRIPT = "ready_order.py"
@@ -16,7 +17,7 @@ AT_ONCE = ("kill:rank=1,step=7,phase=backward", "kill:rank=2,step=8,phase=backwa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("faults", "ranks"), [(LATER, 2), (AT_ONCE, 3)])
+@pytest.mark.parametrize(("faults", "ranks"), few(1, [(LATER, 2), (AT_ONCE, 3)]))
 def test_a_second_loss_mixes_up_no_gradients_where_their_order_changes(
     faults: tuple[str, ...], ranks: int, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

@@ -68,6 +68,7 @@ def test_a_transfer_that_is_slow_is_left_alone(tmp_path: Path) -> None:
     assert longest_s > DETECTION_S, "nothing was slow"
 
 
+@only_in_long
 def test_whoever_holds_the_only_replica_and_has_not_been_let_through_the_gate_goes_on_first(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from faults.conftest import Undisturbed
 from support.cells import few, only_in_long
-from support.relay_run import relay
+from support.relay_run import assert_unharmed, relay
 
 RANKS = 2
 HANG_TIMEOUT_S, GROUP_TIMEOUT_S = 9, 8
@@ -55,3 +56,17 @@ def test_a_job_that_nobody_watches_ends_after_its_group_s_own_timeout_as_under_t
     assert run.named("suspected") == [], run.told()
     assert run.status == FAILED, run.told()
     assert "the step failed" in run.stderr, run.told()
+
+
+@only_in_long
+def test_a_rank_that_waits_alone_behind_its_update_makes_way_after_the_hang_timeout(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    """The others wait in another line there, as they might for a slow transfer."""
+    fault = "lonely:rank=1,step=15,phase=after-step"
+    options = [f"--hang-timeout={HANG_TIMEOUT_S}s"]
+    run = relay(tmp_path, "ddp.py", ranks=3, inject=[fault], options=options)
+    assert_unharmed(run, undisturbed("ddp.py", ranks=3), 3, [fault], 1)
+    (suspected,) = run.named("suspected")
+    assert suspected["rank"] == 1
+    assert f"(--hang-timeout {HANG_TIMEOUT_S} s); rank 1 waits at another line than ranks 0, 2" in suspected["reason"]

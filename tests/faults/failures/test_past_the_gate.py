@@ -74,7 +74,7 @@ WRITES = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("what", "ahead"), few(2, list(dict.fromkeys(WRITES))))
+@pytest.mark.parametrize(("what", "ahead"), few(1, list(dict.fromkeys(WRITES))))
 def test_tensors_that_are_written_after_the_optimizer_step_are_as_they_would_have_been(
     what: str, ahead: str, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
@@ -111,6 +111,7 @@ def test_what_no_joiner_could_be_led_to_ends_the_job_at_once_and_burns_no_spare(
     assert f"{SCRIPT}:" in reason
 
 
+@only_in_long
 def test_one_is_lost_behind_the_gate_with_one_ahead_and_one_beside_it(undisturbed: Undisturbed, tmp_path: Path) -> None:
     run = lose(tmp_path, 1, ahead="2")
     assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, [], 1)

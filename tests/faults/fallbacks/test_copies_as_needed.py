@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from faults.conftest import Undisturbed
-from support.cells import few, only_in_long
+from support.cells import only_in_long
 from support.relay_run import assert_unharmed, relay
 from support.training import differences
 
@@ -23,19 +22,6 @@ def test_a_rank_with_the_only_average_of_the_weights_is_lost_and_all_go_back_to_
     assert run.faults() == [fault]
     (done,) = run.committed()
     assert 1 <= done["steps_redone"] <= MOST_REDONE, run.told()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("step", few(1, [3, 2, 5]))
-def test_a_rank_with_shards_of_its_own_is_lost_in_the_first_steps(
-    step: int, undisturbed: Undisturbed, tmp_path: Path
-) -> None:
-    fault = f"kill:rank=1,step={step},phase=backward"
-    run = relay(tmp_path, "sharded.py", ranks=RANKS, inject=[fault])
-    assert (run.status, run.faults()) == (0, [fault]), run.told()
-    (done,) = run.committed()
-    assert (done["kind"], done["steps_redone"] <= 3) == ("rollback", True), run.told()
-    assert differences(undisturbed("sharded.py", ranks=RANKS), run.out, RANKS) == [], run.told()
 
 
 @only_in_long

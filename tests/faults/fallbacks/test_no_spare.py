@@ -33,7 +33,7 @@ def test_a_checkpoint_is_made_in_time_and_resumed_bitwise(fault: str, undisturbe
     assert lost.status == 75, lost.told()
     assert lost.faults() == [fault]
     (saved,) = lost.named("checkpoint_saved")
-    told = re.search(r"go on with: .*run --resume (\S+)", lost.stderr)
+    told = re.search(r"hint: .*run --resume (\S+)", lost.stderr)
     assert told is not None, lost.told()
     assert told[1] == saved["directory"]
     assert not list(lost.out.iterdir())

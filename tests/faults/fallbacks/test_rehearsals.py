@@ -105,4 +105,4 @@ def test_without_spares_what_cannot_be_set_up_again_is_told_before_a_rank_is_los
     text = (SCRIPTS / SCRIPT).read_text().splitlines()
     assert "CREATE TABLE" in text[gap["line"] - 1], gap
     assert run.named("protection")[-1]["level"] == "partly", run.told()
-    assert "torchrelay: partly protected: rank 0 could not be replaced, as a rehearsal has shown" in run.stderr
+    assert "torchrelay: warning: partly protected: rank 0 could not be replaced, as a rehearsal has shown" in run.stderr

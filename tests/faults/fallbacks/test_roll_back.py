@@ -22,7 +22,7 @@ SCRIPT, RANKS, EVERY = "sharded.py", 2, 3
 @pytest.mark.parametrize(
     ("faults", "redone"),
     few(
-        2,
+        1,
         [
             pytest.param(
                 ["kill:rank=1,step=1,phase=backward", "kill:rank=0,step=8,phase=optimizer"],

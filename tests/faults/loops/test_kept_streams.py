@@ -64,7 +64,7 @@ def test_a_stream_that_forgets_at_its_first_draw_where_it_was_to_go_on_is_told_s
     assert_unharmed(run, undisturbed(script, ranks=RANKS), RANKS, faults, len(faults))
 
 
-@pytest.mark.slow
+@only_in_long
 @pytest.mark.skipif(
     sys.version_info < (3, 11), reason="a generator that handles an exception is not entered before 3.11"
 )

@@ -36,7 +36,7 @@ def test_a_rank_is_replaced_in(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("shape", "start"), few(2, [("steps", "fork"), ("epochs", "spawn"), ("epochs", "fork")]))
+@pytest.mark.parametrize(("shape", "start"), few(1, [("steps", "fork"), ("epochs", "spawn"), ("epochs", "fork")]))
 def test_ranks_are_replaced_in_every_epoch_of_kept_workers(
     shape: str, start: str, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

@@ -45,7 +45,7 @@ def test_gradients_of_the_last_step_are_there_behind_the_loop(undisturbed: Undis
     assert_unharmed(run, undisturbed(SCRIPT, "graded", ranks=RANKS), RANKS, [], 1)
 
 
-@pytest.mark.slow
+@only_in_long
 @pytest.mark.parametrize("second", few(1, [1, 0]))
 def test_a_second_rank_is_lost_behind_the_loop_that_the_first_one_s_successor_has_gone_past(
     second: int, undisturbed: Undisturbed, tmp_path: Path

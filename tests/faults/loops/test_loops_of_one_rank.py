@@ -16,7 +16,7 @@ SCRIPT, RANKS = "shown_between_epochs.py", 2
 @pytest.mark.parametrize(
     ("kind", "stays", "fault"),
     few(
-        2,
+        1,
         [
             ("grad", "", "kill:rank=1,step=8,phase=backward"),
             ("grad", "before", "kill:rank=1,step=8,phase=forward"),

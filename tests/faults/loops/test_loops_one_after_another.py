@@ -36,7 +36,7 @@ def test_a_rank_is_replaced_in_a_later_loop(kind: str, fault: str, undisturbed: 
     assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, [fault], 1)
 
 
-@pytest.mark.slow
+@only_in_long
 @pytest.mark.parametrize(
     "fault", few(1, ["kill:rank=1,step=22,phase=backward", "kill:rank=0,step=27,phase=after-step"])
 )

@@ -34,7 +34,7 @@ def test_a_rank_is_replaced(kind: str, fault: str, undisturbed: Undisturbed, tmp
     assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, [fault], 1)
 
 
-@pytest.mark.slow
+@only_in_long
 def test_what_a_loop_within_the_step_has_called_is_answered_in_all_of_its_iterations(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

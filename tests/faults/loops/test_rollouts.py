@@ -16,7 +16,7 @@ SCRIPT, RANKS = "rollouts.py", 2
 @pytest.mark.parametrize(
     "fault",
     few(
-        2,
+        1,
         [
             "kill:rank=0,step=3,phase=after-step",
             "kill:rank=1,step=2,phase=backward",

@@ -162,3 +162,29 @@ def test_a_machine_that_is_lost_with_all_ranks_was_not_promised_and_all_begin_ag
     (restart,) = fleet.events(0, "job_restarted")
     assert restart["rung"] == "script", said
     assert differences(reference, fleet.out, 2) == [], said
+
+
+@only_in_long
+def test_the_machine_that_led_and_had_all_ranks_joins_the_one_that_leads_now_while_that_waits_for_its_lease(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    """It asks the controller where to join. That must not take from it what half of two machines lead by."""
+    reference, holds = undisturbed(SCRIPT, ranks=2), tmp_path / "holds"
+    holds.mkdir()
+    with Cli(tmp_path) as cli:
+        environment = {"HOLD_STEPS": "20,30", "HOLD_FOLDER": str(holds)}
+        fleet = Fleet(cli, "--respawn-limit=0", "--lease=20s", spares=(1, 0), script=SCRIPT, **environment)
+        eventually("step 20", lambda: fleet.boundary(0) == 19)
+        (holder,) = (pid for pid in descendants(fleet.commands[1].pid) if worker_of(pid) == "n1.w0")
+        os.kill(holder, signal.SIGKILL)
+        (holds / "20").touch()
+        eventually("rank 1 is on the machine that leads", lambda: fleet.moved(0) == [1])
+        lose(fleet.commands[0])
+        (holds / "30").touch()
+        leads = "the controller of n1 leads the job"
+        eventually("the other one leads", lambda: any(leads in e["text"] for e in fleet.events(1, "log")))
+        back = fleet.start(0, "-again")
+        said = fleet.end(fleet.commands[1], back)
+    assert (fleet.commands[1].returncode, back.returncode) == (0, 0), said
+    assert [e["rung"] for e in fleet.events(1, "job_restarted")] == ["script"], said
+    assert differences(reference, fleet.out, 2) == [], said

@@ -22,10 +22,10 @@ def test_the_told_command_of_each_machine_goes_on_where_the_job_ended(undisturbe
         said = [command.communicate(timeout=TIMEOUT_S)[1] for command in fleet.commands]
         assert [command.returncode for command in fleet.commands] == [75, 75], said
         assert differences(reference, fleet.out, 2) != [], "the job is not over yet"
-        told = [re.findall(r"^torchrelay: go on with, on (n\d): (.*)$", text, re.M) for text in said]
+        told = [re.findall(r"^torchrelay: hint: (.*)  # on (n\d)$", text, re.M) for text in said]
         assert told[0] == told[1], said
-        assert [node for node, _ in told[0]] == ["n0", "n1"], said
-        pasted = [cli.start_program("bash", "-c", command, **SHARED) for _, command in told[0]]
+        assert [node for _, node in told[0]] == ["n0", "n1"], said
+        pasted = [cli.start_program("bash", "-c", command, **SHARED) for command, _ in told[0]]
         again = [command.communicate(timeout=TIMEOUT_S)[1] for command in pasted]
     assert [command.returncode for command in pasted] == [0, 0], again
     assert all("all ranks have entered" in text for text in again), again

@@ -50,7 +50,7 @@ BUFFER = "replay_buffer.py"
 LOST = ["kill:rank=1,step=16,phase=backward", "kill:rank=0,step=20,phase=after-step"]
 
 
-@pytest.mark.slow
+@only_in_long
 def test_a_buffer_that_set_up_has_made_goes_on_with_what_steps_have_written(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
-from support.cells import few
+from support.cells import few, only_in_long
 from support.relay_run import assert_unharmed, relay
 
 SCRIPT, RANKS = "averages_in_place.py", 2
@@ -25,7 +25,7 @@ AT = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("put", "how", "strike"), few(3, AT))
+@pytest.mark.parametrize(("put", "how", "strike"), few(1, AT))
 def test_the_rank_that_is_lost_meanwhile_leaves_no_trace(
     put: str, how: str, strike: str, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
@@ -46,7 +46,7 @@ BEHIND = [
 ]
 
 
-@pytest.mark.slow
+@only_in_long
 @pytest.mark.parametrize(("put", "how", "fault"), few(1, BEHIND))
 def test_a_rank_that_is_lost_around_it_leaves_no_trace(
     put: str, how: str, fault: str, undisturbed: Undisturbed, tmp_path: Path

@@ -16,7 +16,7 @@ FAULTS = ("kill:rank=0,step=8,phase=backward", "kill:rank=1,step=13,phase=after-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
-    few(5, ["opened", "workers", "variable", "processes", "parts", "curriculum", "strength", "within", "labels"]),
+    few(1, ["opened", "workers", "variable", "processes", "parts", "curriculum", "strength", "within", "labels"]),
 )
 def test_a_new_process_goes_on_with_the_data_as_training_has_changed_it(
     kind: str, undisturbed: Undisturbed, tmp_path: Path

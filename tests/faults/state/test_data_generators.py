@@ -14,13 +14,13 @@ FAULTS = ("kill:rank=0,step=8,phase=backward", "kill:rank=1,step=13,phase=after-
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", few(2, ["ahead", "grouped", "meters"]))
+@pytest.mark.parametrize("kind", few(1, ["ahead", "grouped", "meters"]))
 def test_ranks_go_on_in_the_middle_of(kind: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
     run = relay(tmp_path, SCRIPT, kind, ranks=RANKS, spares=2, inject=FAULTS)
     assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, list(FAULTS), 2)
 
 
-@pytest.mark.slow
+@only_in_long
 @pytest.mark.parametrize(
     "faults",
     few(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
-from support.cells import few
+from support.cells import few, only_in_long
 from support.relay_run import assert_unharmed, relay
 
 SCRIPT, RANKS = "uneven.py", 3
@@ -23,7 +23,7 @@ def test_writes_that_torch_does_not_count_go_back_with_the_step(
     assert_unharmed(run, undisturbed(SCRIPT, what, ranks=RANKS), RANKS, [FAULT], 1)
 
 
-@pytest.mark.slow
+@only_in_long
 def test_the_first_such_write_is_not_done_twice(tmp_path: Path) -> None:
     run = relay(tmp_path, SCRIPT, "data-once", ranks=RANKS, inject=[FAULT])
     assert run.faults() == [FAULT], run.told()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.cells import few
 from support.relay_run import Finished, relay
 
 SCRIPT, RANKS = "outside.py", 2
@@ -29,7 +30,8 @@ def assert_knows_the_same(run: Finished) -> None:
     assert results[0]["learned"]["order"] == results[1]["learned"]["order"]
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", few(1, [1, 0]))
 def test_a_rank_whose_set_up_was_not_seeded_is_replaced(tmp_path: Path, rank: int) -> None:
     run = relay(tmp_path, SCRIPT, ranks=RANKS, inject=[KILL.format(rank, 12)])
     assert_knows_the_same(run)
@@ -53,7 +55,8 @@ def results_of(run: Finished) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", few(1, [1, 0]))
 def test_what_set_up_has_read_from_standard_input_is_not_read_again(
     tmp_path: Path, standard_input: Path, rank: int
 ) -> None:

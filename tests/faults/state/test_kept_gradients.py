@@ -47,7 +47,6 @@ def test_one_that_is_moved_takes_them_along(how: str, undisturbed: Undisturbed, 
 
 
 @only_in_long
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "phase"),
     few(

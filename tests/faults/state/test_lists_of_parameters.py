@@ -16,7 +16,7 @@ CELLS = [*itertools.product(("written", "large", "early", "anew"), FAULTS)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("how", "fault"), few(2, CELLS))
+@pytest.mark.parametrize(("how", "fault"), few(1, CELLS))
 def test_the_numbers_are_those_without_a_loss(how: str, fault: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
     run = relay(tmp_path, SCRIPT, how, ranks=RANKS, inject=[fault])
     assert_unharmed(run, undisturbed(SCRIPT, how, ranks=RANKS), RANKS, [fault], 1)

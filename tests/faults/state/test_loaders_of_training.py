@@ -16,7 +16,7 @@ SCRIPT, RANKS = "loaders_of_training.py", 2
 @pytest.mark.parametrize(
     ("kind", "faults"),
     few(
-        2,
+        1,
         [
             ("subset", ["kill:rank=0,step=8,phase=backward", "kill:rank=1,step=14,phase=data"]),
             ("fresh", ["kill:rank=1,step=7,phase=data", "kill:rank=1,step=15,phase=backward"]),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
-from support.cells import few
+from support.cells import few, only_in_long
 from support.relay_run import assert_unharmed, relay
 
 RANKS = 2
@@ -16,7 +16,7 @@ RANKS = 2
 @pytest.mark.parametrize(
     "faults",
     few(
-        2,
+        1,
         [
             ["kill:rank=1,step=9,phase=backward", "kill:rank=0,step=17,phase=forward"],
             ["kill:rank=0,step=10,phase=after-step", "kill:rank=1,step=14,phase=after-step"],
@@ -33,7 +33,7 @@ def test_the_state_of_an_optimizer_goes_back_with_the_step(
     assert_unharmed(run, undisturbed(script, ranks=RANKS), RANKS, faults, len(faults))
 
 
-@pytest.mark.slow
+@only_in_long
 @pytest.mark.parametrize(
     "faults",
     few(

@@ -16,7 +16,7 @@ SCRIPT, RANKS = "own_loaders.py", 2
 @pytest.mark.parametrize(
     ("kind", "workers", "fault"),
     few(
-        3,
+        1,
         [
             ("together", "0", "kill:rank=1,step=9,phase=backward"),
             ("shown", "1", "kill:rank=0,step=9,phase=backward"),
@@ -44,7 +44,7 @@ def test_a_rank_is_replaced(kind: str, workers: str, fault: str, undisturbed: Un
     assert_unharmed(run, undisturbed(SCRIPT, kind, workers, ranks=RANKS), RANKS, [fault], 1)
 
 
-@pytest.mark.slow
+@only_in_long
 @pytest.mark.parametrize("rank", few(1, [1, 0]))
 def test_a_rank_is_replaced_twice_in_an_epoch_that_others_had_begun_before_its_first_loss(
     rank: int, undisturbed: Undisturbed, tmp_path: Path

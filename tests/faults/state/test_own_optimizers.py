@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
-from support.cells import few
+from support.cells import few, only_in_long
 from support.relay_run import assert_unharmed, relay
 
 SCRIPT, RANKS = "own_optimizers.py", 2
@@ -25,7 +25,7 @@ def test_the_numbers_are_those_without_a_loss(kept: str, fault: str, undisturbed
     assert_unharmed(run, undisturbed(SCRIPT, kept, ranks=RANKS), RANKS, [fault], 1)
 
 
-@pytest.mark.slow
+@only_in_long
 def test_a_process_that_has_taken_over_a_rank_tells_its_own_updates(undisturbed: Undisturbed, tmp_path: Path) -> None:
     faults = [FAULTS[0], "kill:rank=1,step=11,phase=after-step", "kill:rank=0,step=13,phase=data"]
     run = relay(tmp_path, SCRIPT, "number", ranks=RANKS, spares=3, inject=faults)

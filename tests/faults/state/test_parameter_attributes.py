@@ -32,7 +32,7 @@ def test_where_each_rank_has_its_own_all_go_back_to_copies(undisturbed: Undistur
     assert differences(undisturbed(SCRIPT, "samples", ranks=RANKS), run.out, RANKS) == []
 
 
-@pytest.mark.slow
+@only_in_long
 def test_a_process_that_has_taken_over_a_rank_carries_them_on(undisturbed: Undisturbed, tmp_path: Path) -> None:
     faults = [FAULTS[0], "kill:rank=1,step=14,phase=backward", "kill:rank=0,step=17,phase=gate"]
     run = relay(tmp_path, SCRIPT, "momentum", ranks=RANKS, spares=3, inject=faults)

@@ -58,7 +58,7 @@ def test_a_rank_that_waits_for_a_save_comes_loose_when_another_is_lost(
     assert differences(undisturbed(SCRIPT, "waits", "4:4,8:8", ranks=RANKS), run.out, RANKS) == [], run.told()
 
 
-@pytest.mark.slow
+@only_in_long
 @pytest.mark.parametrize(
     ("saves", "ranks", "moved"),
     few(

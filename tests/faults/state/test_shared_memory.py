@@ -16,7 +16,7 @@ SCRIPT, RANKS = "shared_counter.py", 2
 @pytest.mark.parametrize(
     ("where", "faults"),
     few(
-        2,
+        1,
         [
             ("workers", ["kill:rank=0,step=9,phase=after-step", "kill:rank=1,step=13,phase=backward"]),
             ("here", ["kill:rank=1,step=5,phase=backward", "kill:rank=0,step=17,phase=after-step"]),

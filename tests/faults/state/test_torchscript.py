@@ -16,7 +16,7 @@ SCRIPT, RANKS = "scripted.py", 2
 @pytest.mark.parametrize(
     ("how", "faults"),
     few(
-        3,
+        1,
         [
             ("function", ["kill:rank=1,step=3,phase=backward", "kill:rank=0,step=9,phase=after-step"]),
             ("statistics", ["kill:rank=1,step=6,phase=backward", "stop:rank=0,step=12,phase=forward"]),

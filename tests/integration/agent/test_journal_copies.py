@@ -29,7 +29,7 @@ from torchrelay.protocol.security.tls_contexts import of_server, to_one_server
 from torchrelay.protocol.transport.wire import decode
 from torchrelay.shim.journal import remote_copies
 from torchrelay.shim.journal.remote_copies import CopiedJournal, RemoteJournalCopies
-from torchrelay.shim.recovery.survivor import Recovery
+from torchrelay.shim.recovery.survivor import SurvivorRecovery
 
 OWN, OTHER = "n0.w0", "n1.w0"
 
@@ -292,7 +292,7 @@ def test_a_rank_that_stands_sends_a_new_keeper_all_it_has(
         rank.do_step()
     rank.journal.write_boundary(5, b"boundary 5")
     engine: Any = SimpleNamespace(journal=rank.journal)
-    recovery, got = Recovery(engine, rank.link), []  # type: ignore[arg-type]  # it stands for one
+    recovery, got = SurvivorRecovery(engine, rank.link), []  # type: ignore[arg-type]  # it stands for one
     standing = threading.Thread(target=lambda: got.append(recovery.raw_order()), daemon=True)
     standing.start()
     recovery.handle(keeper.order())

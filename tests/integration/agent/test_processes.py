@@ -421,7 +421,9 @@ def test_teed_output_carries_the_rank_and_the_rest_goes_straight_through(tmp_pat
         logs = {"tee": "0:1", "log_dir": str(tmp_path / "logs")}
         async with serving(controller) as port, agent(tmp_path, port, nproc_per_node=2, **logs) as node:
             for worker in ("n0.w0", "n0.w1"):
-                node.tell(worker, f"print('out of {worker}', flush=True); print('err of {worker}', file=sys.stderr)")
+                # One write a line: two ranks share the stream, and print() may write a text and its line's end apart.
+                for stream in ("out", "err"):
+                    node.tell(worker, f"sys.std{stream}.write('{stream} of {worker}\\n'); sys.std{stream}.flush()")
                 node.tell(worker, "sys.exit(0)")
             await controller.first(WorkerExited, worker="n0.w0")
             await controller.first(WorkerExited, worker="n0.w1")

@@ -16,7 +16,7 @@ from support.cli_harness import TIMEOUT_S, Cli, eventually
 
 STEPS = 400
 EACH_ITS_OWN = """
-    import os, time, torch, torch.distributed as dist
+    import os, sys, time, torch, torch.distributed as dist
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     torch.manual_seed(7 + rank)
@@ -29,7 +29,7 @@ EACH_ITS_OWN = """
         dist.all_reduce(torch.ones(1))
         optimizer.step()
         time.sleep(0.3 if os.path.exists("slow") else 0)
-        print(f"loss {rank} {step} {loss.item().hex()}", flush=True)
+        sys.stdout.write(f"loss {rank} {step} {loss.item().hex()}\\n")  # whole, beside another rank's
     dist.destroy_process_group()
 """
 

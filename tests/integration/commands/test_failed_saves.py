@@ -163,7 +163,7 @@ def test_the_command_that_a_message_tells_to_type_is_whole_and_goes_on_when_past
     ]
     out, err, summary = ends(cli.start(*RUN, *given, *LOSS, "SCRIPT", script=TRAINS))
     assert summary["exit_code"] == 75, err
-    (command,) = re.findall(r"go on with: (.*)", err)
+    (command,) = re.findall(r"hint: (.*--resume.*)", err)
     words = shlex.split(command)
     assert words.count("--jit-dir") == 2
     assert {"--max-restarts", "--buddy-every", "--rehearse-every", "--json", "--events"} <= set(words)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -188,13 +189,89 @@ def test_doctor_looks_at_everything_and_starts_nothing(cli: Cli) -> None:
     assert sorted(p.name for p in cli.folder.iterdir()) == ["train.py"]
 
 
+def doctors(cli: Cli, scripts: tuple[Path, ...], *own: tuple[str, ...]) -> list[tuple[int, list[dict[str, Any]], str]]:
+    """Exit code, what was found about machines, and what was said on stderr, of a check on each machine."""
+    controller, master = free_port(), free_port()
+    started = []
+    for rank, script in enumerate(scripts):
+        where = f"--controller=127.0.0.1:{controller}" if rank else f"--controller-port={controller}"
+        words = ["--nnodes=2", f"--node-rank={rank}", "--master-addr=127.0.0.1", f"--master-port={master}", where]
+        extra = own[rank] if own else ()
+        started.append(cli.start("doctor", "--json", *words, *extra, str(script), TORCHRELAY_SECRET=SECRET))
+    told = [process.communicate(timeout=TIMEOUT_S) for process in started]
+    checks = [[c for c in json.loads(out)["checks"] if c["check"] == "machines"] for out, _ in told]
+    return [(p.returncode, found, err) for p, found, (_, err) in zip(started, checks, told)]
+
+
+def two_scripts(cli: Cli) -> tuple[Path, Path]:
+    scripts = cli.folder / "train.py", cli.folder / "code" / "train.py"
+    scripts[1].parent.mkdir()
+    for path in scripts:
+        path.write_text("pass")
+    return scripts
+
+
+def test_two_checks_meet_and_each_says_that_the_other_was_told_the_same(cli: Cli) -> None:
+    script, _ = two_scripts(cli)
+    for node, (code, found, err) in zip(("n1", "n0"), doctors(cli, (script, script))):
+        assert (code, [c["mark"] for c in found]) == (0, ["well"]), (found, err)
+        assert f"is the same here and on {node}" in found[0]["text"]
+    assert not (cli.folder / "torchrelay-jit").exists()
+
+
+def test_two_checks_that_meet_say_on_both_machines_which_has_what(cli: Cli) -> None:
+    scripts = two_scripts(cli)
+    folders = [(f"--jit-dir={cli.folder / 'a'}",), (f"--jit-dir={cli.folder / 'b'}", "--nproc-per-node=2")]
+    told = doctors(cli, scripts, *folders)
+    for other, own, (code, found, err) in zip((1, 0), (0, 1), told):
+        assert code == 1, err
+        texts = "\n".join(c["text"] for c in found)
+        assert f"n{other} runs {scripts[other]}, this machine runs {scripts[own]}" in texts
+        assert f"n{other} was given --nproc-per-node {1 + other}, this machine --nproc-per-node {1 + own}" in texts
+        assert f"{cli.folder / 'ab'[own]} on this machine are not the same folder" in texts
+        assert {c["mark"] for c in found} == {"bad"}
+    assert not list(cli.folder.glob("[ab]")), "what they wrote there is gone"
+
+
+def test_two_checks_of_the_same_number_are_told_so(cli: Cli) -> None:
+    script, _ = two_scripts(cli)
+    told = doctors(cli, (script, script), ("--wait=20s",), ("--node-rank=0", "--wait=20s"))
+    for code, found, err in told:
+        assert code == 1, err
+        assert "two machines have come as n0: give each machine its own --node-rank" in found[0]["text"]
+
+
+def test_a_check_whose_other_machine_does_not_come_says_which_and_where_it_looked(cli: Cli) -> None:
+    script, _ = two_scripts(cli)
+    ((code, (found,), err),) = doctors(cli, (script,), ("--wait=2s",))
+    assert (code, found["mark"]) == (1, "bad"), err
+    assert "n1 has not come within 2 s" in found["text"]
+    assert "doctor --nnodes 2 --node-rank 1" in found["remedy"]
+    assert "waiting 2 s for the checks of n1" in err
+    assert sorted(p.name for p in cli.folder.iterdir()) == ["code", "train.py"]
+
+
+def test_where_checks_cannot_meet_the_others_are_not_waited_for_and_it_is_said_why(cli: Cli) -> None:
+    script, _ = two_scripts(cli)
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        words = ["--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={free_port()}", f"--controller-port={port}"]
+        done = cli.start("doctor", "--json", "--wait=2m", *words, str(script), TORCHRELAY_SECRET=SECRET)
+        out, err = done.communicate(timeout=TIMEOUT_S)
+    found = {c["check"]: c for c in json.loads(out)["checks"]}
+    assert found["controller-port"]["mark"] == "bad", err
+    assert found["machines"]["mark"] in ("warning", "bad")
+    assert "waiting" not in err
+
+
 def test_doctor_compares_a_machine_with_the_one_that_waits_and_says_so_where_nobody_does(cli: Cli) -> None:
     script, elsewhere = cli.folder / "train.py", cli.folder / "code" / "train.py"
     elsewhere.parent.mkdir()
     for path in (script, elsewhere):
         path.write_text("pass")
     controller = free_port()
-    shared = ["--nnodes=2", "--master-addr=127.0.0.1", f"--jit-dir={cli.folder / 'jit'}"]
+    port = f"--master-port={free_port()}"
+    shared = ["--nnodes=2", "--master-addr=127.0.0.1", port, f"--jit-dir={cli.folder / 'jit'}"]
     own = ["--node-rank=1", f"--controller=127.0.0.1:{controller}"]
     joins = [*shared, *own]
 
@@ -204,17 +281,19 @@ def test_doctor_compares_a_machine_with_the_one_that_waits_and_says_so_where_nob
         checks = json.loads(out)["checks"]
         return process.returncode, [c for c in checks if c["check"] == "machines"]
 
-    code, (alone,) = check(*joins, str(script))
+    code, (alone,) = check("--wait=0", *joins, str(script))
     assert (code, alone["mark"]) == (0, "warning")
     assert f"no command of this job answers at 127.0.0.1:{controller}" in alone["text"]
-    options = [*shared, f"--master-port={free_port()}", f"--controller-port={controller}"]
+    options = [*shared, f"--controller-port={controller}"]
     waits = cli.start("run", *options, str(script), TORCHRELAY_SECRET=SECRET)
-    code, (same,) = eventually("it waits", lambda: (now := check(*joins, str(script)))[1][0]["mark"] == "well" and now)
+    code, (same,) = eventually(
+        "it waits", lambda: (now := check("--wait=0", *joins, str(script)))[1][0]["mark"] == "well" and now
+    )
     assert "is the same here and on n0" in same["text"]
     code, (other,) = check(*joins, str(elsewhere))
     assert (code, other["mark"]) == (1, "bad")
     assert f"n0 runs {script}, this machine runs {elsewhere}" in other["text"]
-    code, (unshared,) = check(*shared[:2], *own, f"--jit-dir={cli.folder / 'other'}", str(script))
+    code, (unshared,) = check(*shared[:3], *own, f"--jit-dir={cli.folder / 'other'}", str(script))
     assert (code, unshared["mark"]) == (1, "bad"), unshared
     assert f"{cli.folder / 'other'} on this machine are not the same folder" in unshared["text"]
     waits.terminate()

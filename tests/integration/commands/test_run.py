@@ -98,7 +98,7 @@ def test_a_script_that_fails_ends_the_job_with_its_exit_code(cli: Cli, script: s
     done = cli.run("run", "SCRIPT", script=script)
     assert done.returncode == code
     assert said in done.stderr
-    assert f"torchrelay: ended with exit code {code}" in done.stderr
+    assert f"torchrelay: error: ended with exit code {code}" in done.stderr
 
 
 def test_modules_and_programs_are_run(cli: Cli, tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_two_machines_make_one_job(cli: Cli) -> None:
 
 def test_every_line_of_command_controller_and_agent_is_json_with_one_id(cli: Cli) -> None:
     words = ["run", "--log-format", "json", "--json", "--nproc-per-node", "2", "--spares", "1", "SCRIPT"]
-    run = cli.start(*words, script="print('of the script')", TORCHRELAY_LOG_LEVEL="debug")
+    run = cli.start(*words, script="import sys; sys.stdout.write('of the script\\n')", TORCHRELAY_LOG_LEVEL="debug")
     out, err = run.communicate(timeout=TIMEOUT_S)
     assert run.returncode == 0, err
     lines = [json.loads(line) for line in err.splitlines()]

@@ -224,6 +224,7 @@ def test_where_no_rank_is_left_the_script_starts_from_its_beginning_and_ends_the
 @only_in_long
 def test_without_a_spare_the_message_says_how_to_go_on(cli: Cli) -> None:
     expected = undisturbed(cli, 40)
+    (temporary := cli.folder / "temporary").mkdir()
     process = cli.start(
         *(
             "run",
@@ -240,10 +241,12 @@ def test_without_a_spare_the_message_says_how_to_go_on(cli: Cli) -> None:
         ),
         script=TRAINS,
         STEPS="40",
+        TMPDIR=str(temporary),
     )
     out, err = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 75, err
-    command = re.search(r"go on with: .*?(run --resume .*)", err)
+    assert list(temporary.glob("torchrelay-*")) == []
+    command = re.search(r"hint: .*?(run --resume .*)", err)
     assert command is not None
     assert "not started again: it is not to be started again (--max-restarts 0)" in err
     other = cli.folder / "other.py"

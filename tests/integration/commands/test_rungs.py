@@ -104,8 +104,8 @@ def test_a_script_that_begins_again_finds_its_own_checkpoint_and_ends_with_the_s
             signal.SIGKILL,
             75,
             2,
-            f"rank 1 was lost at step {LOST_IN - 1} 3 times (n0.w1 ended by signal 9; n0.r0 ended by signal 9; n0.r1 ended by "
-            "signal 9): the script or its data would meet the same end again",
+            f"rank 1 was lost at step {LOST_IN - 1} 3 times (n0.w1 was killed by SIGKILL; n0.r0 was killed by SIGKILL; n0.r1 was "
+            "killed by SIGKILL): the script or its data would meet the same end again",
         ),
     ],
 )

@@ -70,7 +70,8 @@ def test_every_state_is_one_that_an_order_leads_to() -> None:
 @pytest.mark.timeout(400)
 def test_the_controller_of_a_cluster_lives_while_one_job_moves_and_a_real_one_ends_bitwise(tmp_path: Path) -> None:
     print(f"ATTACK_SEED={SEED}", flush=True)
-    tally = asyncio.run(attack_cluster(tmp_path, SHORT, SEED))
+    tally = Tally()
+    asyncio.run(attack_cluster(tmp_path, SHORT, SEED, tally))
     assert tally.wrong == [], tally.told()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +14,12 @@ from typing import Any
 import pytest
 from soak import draw as d
 from soak.draw import Fault, Seen, Struck, draw, why_not_now
-from soak.held import LEAST_LOOKS, SETTLED_AFTER, Held, Look
+from soak.held import GROWTH_BYTES, LEAST_LOOKS, SETTLED_AFTER, Held, Look
 from soak.job import soak
 from soak.record import Row, Strike, merged, rows, table
 from soak.shapes import LADDER, SPARES, Shape, shape
 from support.cells import only_in_long
-from support.footprint import Footprint
+from support.footprint import HANDS_BACK, Footprint
 
 SECONDS = 20.0
 SEED = int(os.environ.get("SOAK_SEED", "1"))
@@ -157,6 +159,37 @@ def test_what_only_grows_is_a_leak_and_what_comes_and_goes_is_none(grown, named:
     assert [leak.partition(" (")[0] if not named else leak[: len(named)] for leak in leaks] == (
         [named] if named else []
     )
+
+
+LETS_GO = """
+import sys
+sys.path.insert(0, {tests!r})
+from support.footprint import footprint
+import os
+journal = bytes(700_000)
+kept = []
+def sent():
+    journals = [bytearray(journal) for _ in range(12)]
+    kept.append(bytearray(1000))  # lies behind them, so that their room is not the heap's end
+before = footprint(os.getpid()).anonymous_bytes
+sent()
+print(footprint(os.getpid()).anonymous_bytes - before)
+"""
+
+
+def test_what_a_process_has_freed_is_not_seen_as_held() -> None:
+    """Or the room of a journal that an agent has sent would be growth, as long as glibc keeps it."""
+    script = LETS_GO.format(tests=str(Path(__file__).parents[2]))
+
+    def held(**allocator: str) -> int:
+        environment = {**os.environ, **allocator}
+        done = subprocess.run(
+            [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+        )
+        return int(done.stdout)
+
+    assert held(**HANDS_BACK) < GROWTH_BYTES
+    assert held(MALLOC_MMAP_THRESHOLD_="33554432", MALLOC_TRIM_THRESHOLD_="1073741824") > 4 * GROWTH_BYTES
 
 
 def test_what_is_left_in_the_temporary_folder_is_named(tmp_path: Path) -> None:

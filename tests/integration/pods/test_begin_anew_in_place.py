@@ -44,7 +44,9 @@ if life == 0:
 """
 
 
-def test_it_is_the_same_process_started_in_the_same_way_and_nothing_of_its_life_before_is_left(tmp_path: Path) -> None:
+def test_a_process_that_begins_anew_is_started_in_the_same_way_and_keeps_nothing_of_its_life_before(
+    tmp_path: Path,
+) -> None:
     program, given = tmp_path / "program.py", os.open("/dev/null", os.O_RDONLY)
     program.write_text(PROGRAM)
     environ = {**os.environ, "GIVEN": "yes"}

@@ -128,7 +128,7 @@ def test_an_agent_that_turns_the_process_away_costs_one_line(folder: Path) -> No
     shimmed = run_with_shim([sys.executable, "s.py"], folder, refuse=True, inert=False)
     assert (shimmed.stdout, shimmed.status) == (plain.stdout, plain.status)
     line, _, rest = shimmed.stderr.partition("\n")
-    assert line.startswith("torchrelay: not protecting this process: ")
+    assert line.startswith("torchrelay: warning: not protecting this process: ")
     assert rest == plain.stderr
 
 
@@ -139,7 +139,7 @@ def test_a_broken_environment_costs_one_line(folder: Path, variable: str) -> Non
     shimmed = run_with_shim([sys.executable, "s.py"], folder, env=broken, inert=False)
     assert (shimmed.stdout, shimmed.status) == (plain.stdout, plain.status)
     line, _, rest = shimmed.stderr.partition("\n")
-    assert line.startswith("torchrelay: not protecting this process: ")
+    assert line.startswith("torchrelay: warning: not protecting this process: ")
     assert rest == plain.stderr
 
 

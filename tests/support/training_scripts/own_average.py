@@ -2,7 +2,7 @@
 
 HOW says how the average is written to: `behind` the update, past torch's counts (`data`), in the `update`, in the `forward` pass,
 behind the update and from step 26 on in it (`later`), or by another tensor in its place: in a `dict` of tensors, in one that the
-update writes to (`dict-update`), or in the model (`rebound`).
+update writes to (`dict-update`), or in the model (`rebound`; `rebound-alike`: all ranks have the same average).
 """
 
 import copy
@@ -20,7 +20,8 @@ how = sys.argv[2]
 in_dict = how.startswith("dict")
 wide = 3000 if in_dict else 200
 rank, world_size = common.start()
-torch.manual_seed(3 + rank)
+alike = how == "rebound-alike"
+torch.manual_seed(3 if alike else 3 + rank)
 net = torch.nn.Sequential(torch.nn.Linear(6, wide), torch.nn.LayerNorm(wide), torch.nn.Linear(wide, 1))
 average = copy.deepcopy(net).requires_grad_(False)
 averages = {name: p.clone() for name, p in average.named_parameters()} if in_dict else {}
@@ -42,7 +43,7 @@ def write():
         for name, parameter in [*kept.named_parameters()]:
             if how == "data":
                 parameter.data.mul_(0.9).add_(getattr(now, name).data, alpha=0.1)
-            elif how == "rebound":
+            elif how.startswith("rebound"):
                 content = parameter.detach() * 0.9 + getattr(now, name).detach() * 0.1
                 setattr(kept, name, torch.nn.Parameter(content, requires_grad=False))
             else:
@@ -64,7 +65,7 @@ for step in range(1, STEPS + 1):
     loss = ((model(x + step / 10) - y) ** 2).mean()
     loss.backward()
     optimizer.step()
-    if how in ("behind", "data", "rebound", "dict") or (how == "later" and step < LATER):
+    if how in ("behind", "data", "rebound", "rebound-alike", "dict") or (how == "later" and step < LATER):
         write()
     memory[step * 100 : step * 100 + 8] = (x[:, 0] + step).detach()
     if step % 3 == 0:

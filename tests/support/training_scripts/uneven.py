@@ -5,7 +5,7 @@ mean: a collective; average-late, data-late: the average, after the collective; 
 score: the average is evaluated, and read as arrays; gradient: a number is read from the gradients; data-average, data-clamp,
 data-swap: the average through `.data`, weights that are clipped through it and by a new tensor in it, none of which torch
 counts as writes; data-read: a number is read before such a clip; reduce: an average over all ranks in place, which torch does
-not count either; wide: weights of 8 KB are read, and clipped then.
+not count either; wide: weights of 5 MB are read, and clipped then.
 Before it: data-before, data-once, reduce-before: an average is written, not counted either; once: in step 10 alone;
 flag: the script sets the flag of `no_sync` itself, as some do for accumulation; tee: items come from an
 itertools.tee.
@@ -76,7 +76,7 @@ def main():  # noqa: C901 - a training script, written as users write
     model = common.model()
     what = sys.argv[2:]
     temperature = torch.nn.Parameter(torch.ones(()))
-    wide = torch.nn.Linear(100, 20 if "wide" in what else 0, bias=False)
+    wide = torch.nn.Linear(100, 12_000 if "wide" in what else 0, bias=False)
     torch.nn.init.constant_(wide.weight, 0.1)
     optimizer = torch.optim.AdamW([*model.parameters(), temperature, *wide.parameters()], lr=0.01)
     average = copy.deepcopy(model.module)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,7 +43,12 @@ def exit_code(*arguments: str) -> int:
     ("arguments", "said"),
     [
         (["run", "--sapres", "1", "train.py"], "No such option: --sapres (Possible options: --resume, --spares)"),
-        (["run", "--spares", "many", "train.py"], "Invalid value for '--spares'"),
+        (["run", "--spares", "many", "train.py"], "error: --spares: give a whole number\n"),
+        (["spares", "add", "0"], "error: N: give a number greater than or equal to 1\n"),
+        (
+            ["run", "--health-policy", "nowhere", "train.py"],
+            "policy nowhere cannot be read: no such file or directory\n",
+        ),
         (["run", "--spares", "-1", "train.py"], "--spares -1: give the number of spare processes"),
         (["run"], "Missing argument 'SCRIPT'"),
         (["run", "missing.py"], "missing.py: no such file; give the training script"),
@@ -51,9 +58,11 @@ def exit_code(*arguments: str) -> int:
         (["run", "--rdzv-backend=c10d", "train.py"], "torchrun's --rdzv-backend is not supported"),
         (["run", "--max_restarts", "-3", "train.py"], "--max-restarts -3: give a number, 0 or more"),
         (["frobnicate"], "No such command 'frobnicate'"),
-        (["status"], "start one with `torchrelay run`"),
+        (["spares", "pretrain"], "No such command 'pretrain'.\nhint: torchrelay spares list pretrain\n"),
+        (["quarantine", "my job"], "hint: torchrelay quarantine list 'my job'\n"),
+        (["status"], "hint: torchrelay run --help"),
         (["migrate", "--rank", "0"], "Missing option '--reason'"),
-        (["migrate", "--rank", "0", "--reason", "fan"], "start one with `torchrelay run`"),
+        (["migrate", "--rank", "0", "--reason", "fan"], "hint: torchrelay run --help"),
     ],
 )
 def test_bad_input_ends_with_2_and_starts_nothing(
@@ -61,10 +70,20 @@ def test_bad_input_ends_with_2_and_starts_nothing(
 ) -> None:
     assert exit_code(*arguments) == 2
     captured = capsys.readouterr()
-    assert captured.err.startswith("torchrelay: ")
+    assert captured.err.startswith("error: ")
     assert said in captured.err
     assert captured.out == ""
     assert not state.exists()
+
+
+@pytest.mark.parametrize("words", [[], ["quarantine"], ["bench"]])
+def test_a_command_without_words_shows_its_help_and_nothing_else(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(*words) == 2
+    told = capsys.readouterr()
+    assert "Usage: torchrelay" in told.out + told.err
+    assert "error:" not in told.out + told.err
 
 
 def test_the_exit_code_is_that_of_the_run(launched: list[GivenOptions]) -> None:
@@ -129,3 +148,14 @@ def test_options_that_only_torchrun_has_say_what_to_do(option: str, capsys: pyte
     message = capsys.readouterr().err
     assert f"torchrun's {option} is not supported" in message
     assert "eave" in message
+
+
+def test_a_full_volume_ends_a_command_with_one_line(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "torchrelay.cli", "history"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert (done.returncode, done.stderr) == (
+        1,
+        "error: what was to be written is not whole: No space left on device\n",
+    )

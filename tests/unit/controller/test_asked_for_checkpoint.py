@@ -29,7 +29,7 @@ def save(job: FakeJob) -> msg.MigrateReply:
     return reply
 
 
-def test_it_is_a_whole_checkpoint_of_the_boundary_at_which_all_stood(tmp_path: Path) -> None:
+def test_a_checkpoint_that_was_asked_for_is_whole_and_of_the_boundary_at_which_all_stood(tmp_path: Path) -> None:
     job = training(tmp_path)
     reply = save(job)
     assert reply.accepted
@@ -77,7 +77,9 @@ def test_a_job_resumes_from_it(tmp_path: Path) -> None:
     [({"jit_barred": "no checkpoint can be saved: the job names no folder"}, "names no folder"), ({}, "not protected")],
     ids=["nothing may be saved", "unprotected"],
 )
-def test_it_is_refused_in_words(tmp_path: Path, config: dict[str, Any], says: str) -> None:
+def test_a_checkpoint_that_cannot_be_made_is_refused_in_words(
+    tmp_path: Path, config: dict[str, Any], says: str
+) -> None:
     job = training(tmp_path, config=config)
     if not config:
         job.core.job.protection, job.core.job.protection_reason = "off", "rank 1 has no shim"

@@ -156,7 +156,7 @@ def test_a_parked_spare_that_dies_is_lost_and_nothing_else(job: FakeJob) -> None
     job.die("n0.s0", signal=11)
     assert job.stop is None
     (log,) = job.told(events.Log)
-    assert log == events.Log("warning", "spare n0.s0 is lost: was killed by signal 11; none is left")
+    assert log == events.Log("warning", "spare n0.s0 is lost: was killed by SIGSEGV; none is left")
     assert job.core.status(job.now_s).spares_total == 0
 
 

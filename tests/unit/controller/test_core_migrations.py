@@ -271,7 +271,7 @@ def test_a_stopped_process_is_suspected_confirmed_and_replaced(job: FakeJob) -> 
     assert "stopped (state T)" in suspected.reason
     (finished,) = job.told(events.MigrationFinished)
     assert (finished.rank, finished.outcome) == (1, "committed")
-    assert 1.0 < finished.downtime_s["detect"] < 2.0
+    assert 0.4 < finished.downtime_s["detect"] < 1.0
 
 
 def test_a_suspect_that_moves_again_is_left_alone(job: FakeJob) -> None:

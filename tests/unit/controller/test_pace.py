@@ -10,7 +10,7 @@ from torchrelay.agent.connections.cadence import CALM_LOOK_S, Cadence
 from torchrelay.controller.config import ControllerConfig, Policy
 from torchrelay.controller.core import Core
 from torchrelay.controller.pace import CALM_AGAIN_S
-from torchrelay.controller.settling import ALERT_TICK_S, CALM_TICK_S
+from torchrelay.controller.settling import ALERT_TICK_S
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.transport.telling import MOST_TELL_S, TELL_S, pace
 
@@ -109,6 +109,7 @@ def test_few_agents_tell_each_second_and_thousands_so_that_their_number_does_not
     assert pace(1) == pace(1000) == TELL_S
     assert 8000 / pace(8000) == 2000
     assert pace(1_000_000) == MOST_TELL_S
+    assert pace(2000, jobs=1000) == 3 * pace(2000), "a look at each job by the clock costs, too"
 
 
 def test_agents_of_ranks_that_move_tell_as_often_as_they_are_asked(pods: Pods) -> None:
@@ -116,7 +117,7 @@ def test_agents_of_ranks_that_move_tell_as_often_as_they_are_asked(pods: Pods) -
     pods.tellings = 0
     pods.run(40.0)
     assert pods.tellings == pytest.approx(RANKS * 10, abs=RANKS)
-    assert pods.every_s == CALM_TICK_S, "that nothing is heard for so long is as agreed"
+    assert pods.every_s == 4.0, "that nothing is heard for so long is as agreed, and no reason to look at the clock"
     assert pods.told == set()
 
 

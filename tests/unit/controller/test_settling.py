@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.fake_job import FakeJob
 
-from torchrelay.controller.settling import ALERT_TICK_S, CALM_TICK_S
+from torchrelay.controller.settling import ALERT_TICK_S, CALM_TICK_S, SILENCE_TICK_S
 from torchrelay.protocol import events
 from torchrelay.protocol import messages as msg
 
@@ -36,6 +36,25 @@ def test_the_clock_is_looked_at_seldom_until_something_waits_for_it(job: FakeJob
     job.states = {"n0.s0": "T"}
     job.progress()
     assert job.core.tick_every_s(job.now_s) == CALM_TICK_S  # a spare keeps nobody waiting
+    job.states = {"n0.w1": "T"}
+    job.progress()
+    assert job.core.tick_every_s(job.now_s) == ALERT_TICK_S
+
+
+@pytest.mark.parametrize(("phase", "often_s"), [("set-up", CALM_TICK_S), ("body", ALERT_TICK_S)])
+def test_who_stands_still_in_set_up_asks_for_no_closer_look_at_the_clock(
+    job: FakeJob, phase: str, often_s: float
+) -> None:
+    seen = msg.WorkerProgress("n0.w1", -1, 0, phase, False, 0, "S", 60.0, 60.0)
+    job.core.receive("n0", msg.Progress((seen,)), job.now_s)
+    job.core.tick(job.now_s)
+    assert job.core.tick_every_s(job.now_s) == often_s
+
+
+def test_for_a_node_that_is_silent_while_ranks_move_the_clock_is_looked_at_four_times_a_second(job: FakeJob) -> None:
+    job.core.detach("n0", job.now_s)
+    job.core.tick(job.now_s)
+    assert job.core.tick_every_s(job.now_s) == SILENCE_TICK_S
     job.states = {"n0.w1": "T"}
     job.progress()
     assert job.core.tick_every_s(job.now_s) == ALERT_TICK_S

@@ -206,7 +206,7 @@ def test_the_next_controller_finishes_or_takes_back_what_it_finds(
     assert orders > 20, "it is ended often enough to be in all of them"
 
 
-def test_it_hears_of_checks_that_were_made_before_its_ranks_were_replaced(tmp_path: Path) -> None:
+def test_a_new_controller_hears_of_checks_that_were_made_before_its_ranks_were_replaced(tmp_path: Path) -> None:
     """Or, until the next ones are made, it would not know that a rank which has taken over holds what another one loses."""
     job = Cluster(tmp_path)
     for worker in ("n0.w0", "n1.w0"):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from support import told_runs as t
 
 from torchrelay.dashboard import record as records
 from torchrelay.dashboard.progress_line import ProgressLine
 from torchrelay.dashboard.record import RunRecord
 from torchrelay.protocol import events as e
+from torchrelay.protocol.words.rank_words import WAITS_FOR_SPARE
 
 
 def test_who_holds_a_rank_follows_the_migrations() -> None:
@@ -26,7 +28,7 @@ def test_without_holders_in_the_event_ranks_are_spread_as_run_does() -> None:
 
 def test_a_lost_rank_is_lost_until_it_is_taken_over() -> None:
     begun = t.record_of([*t.begins(), *t.kill(60)[:5]])
-    assert begun.lost == {0: "its process n0.w0 was ended by signal 9"}
+    assert begun.lost == {0: "its process n0.w0 was killed by SIGKILL"}
     assert begun.under_way is not None
     assert t.record_of([*t.begins(), *t.kill(60)]).lost == {}
 
@@ -104,3 +106,22 @@ def test_a_line_falls_where_all_began_anew() -> None:
     line.add(10.0, 50)
     line.go_back(12.0, 20)
     assert line.points == [(0.0, 0), (10.0, 50), (12.0, 50), (12.0, 20)]
+
+
+@pytest.mark.parametrize(
+    ("since", "left"),
+    [
+        (e.QuarantineCleared("n0", "it may stay"), ["another"]),
+        (t.finished("m1", "planned", "committed", 0, "n0.s0"), ["waits on 1", "another"]),
+        (e.Log("info", "it rains"), ["waits on 0", "waits on 1", "another"]),
+    ],
+)
+def test_a_move_that_waited_is_forgotten_once_it_is_made_or_not_wanted_any_more(
+    since: e.Occurrence, left: list[str]
+) -> None:
+    record = t.record_of(t.begins())
+    for rank in (0, 1):
+        record.take(e.MoveNotMade("", rank, f"waits on {rank}", f"no spare; {WAITS_FOR_SPARE}"), t.BEGAN_S + 40)
+    record.take(e.MoveNotMade("", 2, "another", "the job was over"), t.BEGAN_S + 41)
+    record.take(since, t.BEGAN_S + 42)
+    assert [move.asked for move in record.not_made] == left

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -14,6 +15,7 @@ from torchrelay.cli.commands.dashboard import FileRun, read_token, silence
 from torchrelay.dashboard import server
 from torchrelay.dashboard.event_lines import EventLines
 from torchrelay.dashboard.hub import Answer, Hub
+from torchrelay.dashboard.tokens import one_token
 from torchrelay.dashboard.view import Seen
 from torchrelay.protocol.errors import UserError
 
@@ -32,11 +34,11 @@ class FakeRun:
     def seen(self) -> Seen:
         return Seen(self.record, t.BEGAN_S + 140, "run train.py", actions=True)
 
-    async def migrate(self, rank: int, reason: str) -> Answer:
+    async def migrate(self, rank: int, reason: str, by: str) -> Answer:
         self.asked.append((rank, reason))
         return Answer(True, "migration m3 is under way")
 
-    async def clear(self, subject: str, reason: str, check: bool) -> Answer:
+    async def clear(self, subject: str, reason: str, check: bool, by: str) -> Answer:
         self.asked.append((subject, reason, check))
         return Answer(True, f"{subject} may be used again")
 
@@ -49,7 +51,7 @@ def run() -> FakeRun:
 def client(run: FakeRun, token: str = TOKEN) -> TestClient:
     hub = Hub()
     hub.put("7e70abbe", run)
-    return TestClient(server.make_app(hub, ("localhost", "127.0.0.1", "[::1]"), token), base_url=URL)
+    return TestClient(server.make_app(hub, ("localhost", "127.0.0.1", "[::1]"), one_token(token)), base_url=URL)
 
 
 def test_the_page_and_all_that_it_names_are_served(run: FakeRun) -> None:
@@ -69,6 +71,17 @@ def test_the_page_and_all_that_it_names_are_served(run: FakeRun) -> None:
 def test_a_program_is_told_the_list_of_runs_at_once(run: FakeRun) -> None:
     (card,) = client(run).get("/api/runs").json()
     assert (card["run"], card["job"], card["ranks"]) == ("7e70abbe", "", 4)
+
+
+def test_a_stream_begins_with_a_section_and_when_to_come_again() -> None:
+    """Some clients take a block without data for an event, and read its data."""
+    streamed = server._Site(Hub(), server.NO_TOKENS)
+
+    async def first_two() -> list[str]:
+        blocks = streamed._changes(lambda: {"job": "1", "ranks": "2"})
+        return [await anext(blocks), await anext(blocks)]
+
+    assert asyncio.run(first_two()) == ["retry: 2000\nevent: job\ndata: 1\n\n", "event: ranks\ndata: 2\n\n"]
 
 
 def test_the_page_names_nothing_elsewhere(run: FakeRun) -> None:

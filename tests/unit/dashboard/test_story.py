@@ -23,7 +23,7 @@ def test_a_killed_rank_is_told_from_what_was_seen_to_what_it_cost() -> None:
     )
     seen = s.lines[0]
     assert (seen.kind, seen.who) == ("seen", "the agent on n0")
-    assert seen.text == "Process n0.w0, which held rank 0, ended by signal 9."
+    assert seen.text == "Process n0.w0, which held rank 0, was killed by SIGKILL."
     assert seen.after_s < 0
     assert s.lines[1].text == "A replacement begins. Why: rank 0 (n0.w0) was killed by SIGKILL."
     assert "Spare n0.s0 takes over rank 0, on the same node; 1 left after that." in [line.text for line in s.lines]
@@ -58,6 +58,7 @@ def test_a_bar_has_what_was_prepared_beside_training_and_all_of_the_standstill()
     beside, *stood = told(record, "m2").bar
     assert (beside.row, beside.seconds, beside.stood) == ("beside", 1.4, False)
     assert all(s.stood for s in stood)
+    assert [s.row for s in stood] == ["quiesce", "transfer", "rebuild", "verify", "fence", "first_step"]
     assert sum(s.seconds for s in stood) == pytest.approx(record.migrations["m2"].downtime_s)
 
 

@@ -479,6 +479,25 @@ def test_history_has_a_volume_that_the_dashboard_alone_mounts_where_a_claim_is_n
     assert not [v for v in without["volumes"] if "persistentVolumeClaim" in v]
 
 
+def test_tokens_reach_the_dashboard_alone_and_the_controller_knows_that_there_are_some() -> None:
+    objects = render_deploy.render({"dashboard": {"tokens": {"secret": "people"}}}, "system")
+    spec = one(objects, "Deployment", "torchrelay-controller")["spec"]["template"]["spec"]
+    (volume,) = [v for v in spec["volumes"] if v.get("secret", {}).get("secretName") == "people"]
+    assert volume["secret"]["optional"], "jobs are looked after without it, too"
+    mounts = {c["name"]: [m for m in c["volumeMounts"] if m["name"] == volume["name"]] for c in spec["containers"]}
+    where = {"name": volume["name"], "mountPath": kube.DASHBOARD_TOKENS_FOLDER, "readOnly": True}
+    assert mounts == {"controller": [], "dashboard": [where]}
+    told = {c["name"]: {e["name"]: e.get("value", "") for e in c["env"]} for c in spec["containers"]}
+    assert DashboardSettings.from_environ(told["dashboard"]).tokens == Path(kube.DASHBOARD_TOKENS_FOLDER)
+    assert ClusterSettings.from_environ(told["controller"]).takes_asks
+    assert kube.ENV_DASHBOARD_TOKENS not in str(rendered("defaults"))
+
+
+@pytest.mark.parametrize("tokens", [None, {"secret": None}])
+def test_a_release_from_before_the_tokens_is_upgraded_with_its_own_values(tokens: dict[str, Any] | None) -> None:
+    assert kube.ENV_DASHBOARD_TOKENS not in str(render_deploy.render({"dashboard": {"tokens": tokens}}, "system"))
+
+
 @pytest.mark.parametrize(
     ("replicas", "dashboard", "strategy"),
     [(1, True, "Recreate"), (2, True, "RollingUpdate"), (1, False, "RollingUpdate")],

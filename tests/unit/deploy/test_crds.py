@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import yaml
 from support import kube_schema
 from support.custom_resources import EXAMPLES, SHORT_NAMES, WRONG
 
+from torchrelay.controller.kube.status.quarantine_conditions import QuarantineCondition
 from torchrelay.protocol.kube import kube_names as kube
 
 FOLDER = Path(__file__).parents[3] / "deploy" / "crds"
@@ -43,6 +45,10 @@ def version_of(kind: str) -> dict[str, Any]:
 def schema_of(kind: str) -> dict[str, Any]:
     schema: dict[str, Any] = version_of(kind)["schema"]["openAPIV3Schema"]
     return schema
+
+
+_CONDITION = re.compile(r'\[\?\(@\.type=="(\w+)"\)\]')
+"""One of a list of conditions, by its type."""
 
 
 def walk(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -127,7 +133,9 @@ def test_every_column_and_scale_path_leads_to_a_field_of_its_type(kind: str) -> 
     known = dict(walk(schema_of(kind)))
     columns = version["additionalPrinterColumns"]
     for column in columns:
-        part = known.get(column["jsonPath"])
+        if of_condition := _CONDITION.search(column["jsonPath"]):
+            assert of_condition[1] in {condition.value for condition in QuarantineCondition}, column
+        part = known.get(_CONDITION.sub("[*]", column["jsonPath"]))
         if column["jsonPath"] == ".metadata.creationTimestamp":
             continue
         assert part is not None, column

@@ -20,13 +20,16 @@ def project(tmp_path: Path) -> Path:
     for name in ("scripts/build_images.sh", "deploy/docker/Dockerfile"):
         (project / name).parent.mkdir(parents=True)
         shutil.copy(ROOT / name, project / name)
-    git = ["git", "-c", "user.name=t", "-c", "user.email=t@t.invalid"]
     for arguments in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "a commit"]):
-        subprocess.run([*git, *arguments], cwd=project, check=True)
+        git(*arguments, cwd=project)
     (tmp_path / "bin").mkdir()
     for tool in TOOLS:
         (tmp_path / "bin" / tool).symlink_to(str(shutil.which(tool)))
     return project
+
+
+def git(*arguments: str, cwd: Path) -> None:
+    subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t.invalid", *arguments], cwd=cwd, check=True)
 
 
 def add_tool(project: Path, name: str, says: str = "", fails: str = "") -> None:
@@ -115,6 +118,32 @@ def test_a_base_without_a_digest_is_not_built_on(project: Path, says: str, reaso
     assert done.returncode == 1
     assert reason in done.stderr
     assert calls(project, "--target") == []
+
+
+def test_a_build_on_a_base_without_a_digest_says_so_even_where_nothing_can_be_built(project: Path) -> None:
+    assert "without a digest: a build takes the one of its day" in build(project, "--where-possible").stderr
+    add_tool(project, "docker", DIGEST)
+    done = build(project)
+    assert (done.returncode, "(make pin-images)" in done.stderr) == (0, True)
+    assert build(project, "--pin").returncode == 0
+    assert build(project).stderr == ""
+
+
+def test_a_release_is_not_built_before_its_base_is_pinned(project: Path) -> None:
+    add_tool(project, "docker", DIGEST)
+    git("tag", "-a", "v9", "-m", "a release", cwd=project)
+    for arguments in ((), ("--where-possible",)):
+        done = build(project, *arguments)
+        assert done.returncode == 1
+        assert "the release v9 names its base" in done.stderr
+        assert "run make pin-images" in done.stderr
+    assert calls(project, "--target") == []
+    assert build(project, "--pin").returncode == 0
+    git("commit", "-qam", "the base of the day", cwd=project)
+    git("tag", "-a", "v10", "-m", "a release", cwd=project)
+    done = build(project)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(calls(project, "--target")) == 3
 
 
 def test_the_base_can_be_pinned_once_for_all_builds(project: Path) -> None:

@@ -48,7 +48,7 @@ GIVEN: tuple[dict[str, Any], ...] = (
 
 
 @pytest.mark.parametrize("given", GIVEN)
-def test_it_is_shown_and_taken_apart_as_a_dataclass_is(given: dict[str, Any]) -> None:
+def test_a_message_is_shown_and_taken_apart_as_a_dataclass_is(given: dict[str, Any]) -> None:
     told, expected = Told(**given), Expected(**given)
     assert is_dataclass(told)
     assert [f.name for f in fields(told)] == [f.name for f in fields(expected)]
@@ -64,7 +64,7 @@ def test_two_are_equal_where_two_dataclasses_are(one: dict[str, Any], other: dic
     assert (Told(**one) == Told(**other)) == (Expected(**one) == Expected(**other))
 
 
-def test_it_equals_none_of_another_class() -> None:
+def test_a_message_equals_none_of_another_class() -> None:
     assert Other(1) != Told(1)
     assert Other(1).__eq__(1) is NotImplemented
     assert Empty() == Empty()
@@ -79,7 +79,7 @@ def test_equal_ones_have_one_hash_and_a_field_without_a_hash_has_none() -> None:
         hash(Told(1))
 
 
-def test_it_cannot_be_changed_whatever_the_name_is() -> None:
+def test_a_message_cannot_be_changed_whatever_the_name_is() -> None:
     told: Any = Told(1)
     for name in ("rank", "seen_s", "of_no_field"):
         with pytest.raises(FrozenInstanceError):

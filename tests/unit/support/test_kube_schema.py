@@ -22,7 +22,7 @@ def test_what_is_none_is_found(spoil: dict[str, object]) -> None:
         kube_schema.check({**POD, **spoil}, "1.29")
 
 
-def test_releases_differ() -> None:
+def test_schemas_of_two_releases_of_kubernetes_differ() -> None:
     sidecar = {"name": "s", "image": "i", "restartPolicy": "Always"}
     pod = {**POD, "spec": {"initContainers": [sidecar], "containers": [{"name": "c", "image": "i"}]}}
     kube_schema.check(pod, "1.28")

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import os
 import sys
 from pathlib import Path
 
 from lightkube import AsyncClient
 
-from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.logs.log_lines import LogLines, LogPart
-from torchrelay.protocol.logs.log_records import set_up, wanted_level
-from torchrelay.protocol.names import EXIT_USAGE
+from torchrelay.protocol.logs.log_lines import LogPart
+from torchrelay.protocol.logs.part_process import run_part
 from torchrelay.webhook.serving.cluster import find_sidecar
 from torchrelay.webhook.serving.server import Webhook
 from torchrelay.webhook.settings import SELF_MADE, WebhookSettings, load
@@ -30,14 +27,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m torchrelay.webhook", description=__doc__)
     parser.add_argument("--config", type=Path, required=True)
     arguments = parser.parse_args()
-    log = LogLines.from_environ(LogPart.WEBHOOK, os.environ)
-    try:
-        set_up(log, wanted_level(os.environ, logging.WARNING), "%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def work() -> None:
         asyncio.run(_serve(load(arguments.config)))
-    except UserError as e:
-        log.say(str(e), "error")
-        return EXIT_USAGE
-    return 0
+
+    return run_part(LogPart.WEBHOOK, os.environ, "%(asctime)s %(word)s%(message)s", work)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import dataclasses
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
@@ -40,7 +40,9 @@ def inject_text(text: str, settings: WebhookSettings, authority: str) -> Injecte
 
     Raises UserError if the text is no manifest, or if annotations are wrong.
     """
-    parts, notes, pods = [], [], 0
+    parts = []
+    notes = []
+    pods = 0
     for written in split(text):
         try:
             document = yaml.safe_load(written)
@@ -67,7 +69,8 @@ def _members(document: Any) -> list[dict[str, Any]]:
 
 
 def _inject_document(document: dict[str, Any], settings: WebhookSettings, authority: str) -> list[str]:
-    kind, name = document.get("kind", ""), (document.get("metadata") or {}).get("name", "")
+    kind = document.get("kind", "")
+    name = (document.get("metadata") or {}).get("name", "")
     if kind == "TrainJob":
         annotations = trainjob_pod_annotations(document)
         if kube.INJECT in annotations:
@@ -114,14 +117,24 @@ def _inject_template(
     return decision.notes
 
 
+class _CommandLine(argparse.ArgumentParser):
+    """Says what is wrong as all commands do."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"error: {message}\nhint: {self.prog} --help", file=sys.stderr)
+        sys.exit(EXIT_USAGE)
+
+
 def command_line() -> argparse.ArgumentParser:
-    example = "Example: torchrelay inject -f job.yaml"
-    parser = argparse.ArgumentParser(prog="torchrelay inject", description=__doc__, epilog=example)
-    parser.add_argument("-f", "--filename", required=True, help="a manifest; - for stdin")
-    parser.add_argument("--config", type=Path, help="the webhook's configuration")
-    parser.add_argument("--ca-file", type=Path, help="the controller's certificate authority")
-    parser.add_argument("--sidecar", choices=(kube.CLASSIC, kube.NATIVE))
-    parser.add_argument("--image", help="of the agent")
+    what = "Print a Kubernetes manifest with its pods prepared, as the webhook would. Asks no cluster."
+    example = "Example: torchrelay inject -f job.yaml > injected.yaml"
+    parser = _CommandLine(prog="torchrelay inject", description=what, epilog=example)
+    parser.add_argument("-f", "--filename", metavar="FILE", required=True, help="The manifest; - for stdin.")
+    parser.add_argument("--config", metavar="FILE", type=Path, help="The webhook's configuration.")
+    parser.add_argument("--ca-file", metavar="FILE", type=Path, help="The controller's certificate authority.")
+    sidecar = "How the agent is put into pods: native where every kubelet is of 1.29 or newer. Default: classic."
+    parser.add_argument("--sidecar", choices=(kube.CLASSIC, kube.NATIVE), help=sidecar)
+    parser.add_argument("--image", help="The agent's image.")
     return parser
 
 
@@ -136,13 +149,13 @@ def main(arguments: list[str] | None = None) -> int:
         text = sys.stdin.read() if given.filename == "-" else _read(Path(given.filename))
         done = inject_text(text, dataclasses.replace(settings, sidecar=sidecar, agent=agent), authority)
     except UserError as e:
-        print(f"torchrelay: {e}", file=sys.stderr)
+        print(f"error: {e}", file=sys.stderr)
         return EXIT_USAGE
     except TorchrelayError as e:
-        print(f"torchrelay: {e}", file=sys.stderr)
+        print(f"error: {e}", file=sys.stderr)
         return 1
     for note in done.notes:
-        print(f"torchrelay: {note}", file=sys.stderr)
+        print(f"warning: {note}", file=sys.stderr)
     sys.stdout.write(done.text)
     return 0
 

@@ -33,7 +33,8 @@ class Cadence:
         pause_s = self._pace_s if all(map(can_wait, seen)) else TELL_S
         if news == self._told and now_s - self._told_s < pause_s:
             return False
-        self._told, self._told_s = news, now_s
+        self._told = news
+        self._told_s = now_s
         return True
 
     def take_pace(self, seconds: float) -> None:

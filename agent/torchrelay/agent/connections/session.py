@@ -52,15 +52,18 @@ class Session:
         hello: Callable[[], AgentHello],
         on_order: Callable[[Any], None],
     ) -> None:
-        self._credentials, self._controller = credentials, controller
-        self._hello, self._on_order = hello, on_order
+        self._credentials = credentials
+        self._controller = controller
+        self._hello = hello
+        self._on_order = on_order
         self._outbox: SendQueue[relay_pb2.FromAgent] = SendQueue()
         self._orders = Inbox()
         self._orders_told: int | None = 0
         """How many orders the controller knows to have arrived; None: it has to be told again."""
         self._name = secrets.token_hex(8)
         self._progress: relay_pb2.FromAgent | None = None
-        self._something, self._taken = asyncio.Event(), asyncio.Event()
+        self._something = asyncio.Event()
+        self._taken = asyncio.Event()
         self._closing = False
         self._renewed = asyncio.Event()
         self._heard = False
@@ -102,7 +105,8 @@ class Session:
 
         What was said belongs to what is over.
         """
-        self._outbox, self._progress = SendQueue(), None
+        self._outbox = SendQueue()
+        self._progress = None
         self._name = secrets.token_hex(8)
         self._renewed.set()
 
@@ -127,7 +131,7 @@ class Session:
             if self.connected:
                 self._lost(reason)
                 backoff_s = FIRST_BACKOFF_S
-            # Jitter, so that the agents of a large job do not come back all at once.
+            # A random share keeps the agents of a large job from coming back all at once.
             await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
             backoff_s = min(backoff_s * 2, MAX_BACKOFF_S)
 
@@ -169,7 +173,8 @@ class Session:
 
         Missed answers are counted, not seconds: if this process was stopped for a while, that is one missed answer.
         """
-        every_s, missed = await promise, 0
+        every_s = await promise
+        missed = 0
         while missed < DEAF_AFTER_ANSWERS:
             self._heard = False
             await asyncio.sleep(every_s)
@@ -192,7 +197,8 @@ class Session:
                         self._outbox.wrote(due[0])
                         self._taken.set()
                     elif self._progress is not None:
-                        progress, self._progress = self._progress, None
+                        progress = self._progress
+                        self._progress = None
                         await call.write(progress)
                     else:
                         break

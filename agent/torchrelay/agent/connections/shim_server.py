@@ -50,7 +50,10 @@ class ShimServer:
     """The socket. `shared`: only the agent and its training process mount the folder's volume, and these may be two users."""
 
     def __init__(self, path: Path, tokens: Mapping[WorkerId, str], events: ShimEvents, shared: bool = False) -> None:
-        self._path, self._tokens, self._events, self._shared = path, dict(tokens), events, shared
+        self._path = path
+        self._tokens = dict(tokens)
+        self._events = events
+        self._shared = shared
         self._listener: socket.socket | None = None
         self._connected: dict[WorkerId, _Connection] = {}
         self._strangers: set[_Connection] = set()
@@ -135,8 +138,9 @@ class ShimServer:
         sock.close()
 
     def _pause(self) -> None:
-        # Out of file descriptors, say: the waiting connection would wake the loop again and again.
-        loop, listener = asyncio.get_running_loop(), self._listener
+        # There may be no file descriptor left: the waiting connection would wake the loop again and again.
+        loop = asyncio.get_running_loop()
+        listener = self._listener
         assert listener is not None
         loop.remove_reader(listener)
         loop.call_later(ACCEPT_PAUSE_S, lambda: listener is self._listener and loop.add_reader(listener, self._accept))
@@ -210,7 +214,8 @@ class _Connection:
     def __init__(self, server: ShimServer, sock: socket.socket) -> None:
         self.worker: WorkerId | None = None
         self.pid, self.user, _ = _peer(sock)
-        self._server, self._sock = server, sock
+        self._server = server
+        self._sock = sock
         self._closed = False
         self._received = bytearray()
         self._to_send: asyncio.Queue[bytes] = asyncio.Queue()

@@ -32,7 +32,8 @@ class AgentStanding:
         elif isinstance(order, Commit):
             self.in_force = order.generation
         elif isinstance(order, Protect):
-            self.protected, self.gate_secret = order.on, order.gate_secret
+            self.protected = order.on
+            self.gate_secret = order.gate_secret
 
     def info(self, worker: str, rank: int, pid: int, launch: Mapping[str, str] | None = None) -> WorkerInfo:
         """Return what a stream's first message says of the process."""

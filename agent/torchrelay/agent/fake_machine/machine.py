@@ -57,7 +57,8 @@ class FakeMachine:
 
     def _make_port(self, number: int) -> None:
         bridge = self.sys / "devices" / "pci0000:00" / f"0000:00:{number:02x}.0"
-        gpu, card = bridge / f"0000:{0x10 + number:02x}:00.0", bridge / f"0000:{0x80 + number:02x}:00.0"
+        gpu = bridge / f"0000:{0x10 + number:02x}:00.0"
+        card = bridge / f"0000:{0x80 + number:02x}:00.0"
         gpu.mkdir(parents=True)
         card.mkdir()
         addresses = self.sys / "bus" / "pci" / "devices"

@@ -30,7 +30,8 @@ log = logging.getLogger(__name__)
 
 KERNEL_LOG = "kernel-log"
 FAKE_NOTICE = "notice"
-NOTICES_S, HOST_CPU_EVERY = 1.0, 5
+NOTICES_S = 1.0
+HOST_CPU_EVERY = 5
 """Seconds between two looks at the machine's files; every HOST_CPU_EVERY-th look is also at its processors."""
 _OOMS = (k.OOM_PROGRAM, k.OOM_NODE)
 
@@ -50,7 +51,10 @@ class MachineMonitor:
         worker_with: Callable[[int], WorkerId | None],
         hang_s: float = HANG_S,
     ) -> None:
-        self._places, self._workers, self._send, self._worker_with = places, workers, send, worker_with
+        self._places = places
+        self._workers = workers
+        self._send = send
+        self._worker_with = worker_with
         self._selecting = {name: environ[name] for name in visible_gpus.VARIABLES if name in environ}
         self._is_amd = False
         self._gpus: list[Device] = []
@@ -208,7 +212,10 @@ class MachineMonitor:
                 return
             worker = found
         seen = HealthSignal(signal.kind, device, worker, signal.code, signal.value, 0.0, signal.detail)
-        self._xids.from_kernel(seen) if seen.kind == k.XID else self._told(seen)
+        if seen.kind == k.XID:
+            self._xids.from_kernel(seen)
+        else:
+            self._told(seen)
 
     def _leave_to_exporter(self, covered: Covered) -> None:
         if (nvidia := self._probes.get("nvidia")) is not None:

@@ -26,7 +26,8 @@ class KeptJournals:
     """The copies. `is_own(worker)`: whether the worker is of this node: then its journals are in this node's own shared memory."""
 
     def __init__(self, host: str, is_own: Callable[[str], bool]) -> None:
-        self._host, self._is_own = host, is_own
+        self._host = host
+        self._is_own = is_own
         self._copies: dict[str, wire.JournalCopy] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None

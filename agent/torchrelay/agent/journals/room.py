@@ -18,7 +18,9 @@ class RoomWatch:
     """Looks at the room. `memory`: the folder of journals. `tell(room)` is called with each look that is news."""
 
     def __init__(self, memory: Path, folders: tuple[Path, ...], tell: Callable[[RoomLeft], None]) -> None:
-        self._memory, self._folders, self._tell = memory, folders, tell
+        self._memory = memory
+        self._folders = folders
+        self._tell = tell
         self._told: RoomLeft | None = None
         self.latest: RoomLeft | None = None
 

@@ -12,10 +12,8 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 from torchrelay.agent.pod.config import PodConfig
 from torchrelay.agent.pod.node import PodNode
-from torchrelay.protocol.errors import TorchrelayError, UserError
-from torchrelay.protocol.logs.log_lines import LogLines, LogPart
-from torchrelay.protocol.logs.log_records import set_up, wanted_level
-from torchrelay.protocol.names import EXIT_USAGE
+from torchrelay.protocol.logs.log_lines import LogPart
+from torchrelay.protocol.logs.part_process import run_part
 
 
 async def _run(config: PodConfig) -> None:
@@ -27,17 +25,10 @@ async def _run(config: PodConfig) -> None:
 
 
 def main() -> int:
-    log = LogLines.from_environ(LogPart.AGENT, os.environ)
-    try:
-        set_up(log, wanted_level(os.environ, logging.INFO), "torchrelay agent: %(message)s")
+    def work() -> None:
         asyncio.run(_run(PodConfig.from_environ(os.environ)))
-    except UserError as e:
-        log.say(str(e), "error")
-        return EXIT_USAGE
-    except TorchrelayError as e:
-        log.say(str(e), "error")
-        return 1
-    return 0
+
+    return run_part(LogPart.AGENT, os.environ, "torchrelay agent: %(word)s%(message)s", work, usual=logging.INFO)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ class Bystanders:
         loop = asyncio.get_running_loop()
         missed_s: float | None = None
         while True:
-            # From look to look: time in which this agent did not run says nothing.
+            # Times are counted from look to look: time in which this agent did not run says nothing.
             now_s = loop.time()
             missed_s = None if self._is_there() else now_s if missed_s is None else missed_s
             if missed_s is not None and now_s - missed_s >= self._patience_s:

@@ -26,7 +26,8 @@ def checkpoint_files(folder: Path) -> Iterator[CheckpointFile]:
     try:
         names = sorted(f.name for f in folder.iterdir() if f.is_file() and not f.name.startswith("."))
     except OSError as e:
-        names, reason = [], f"{folder} cannot be read: {e.strerror}"
+        names = []
+        reason = f"{folder} cannot be read: {e.strerror}"
     else:
         reason = ""
     for name in names:

@@ -27,7 +27,9 @@ class Disk:
     """
 
     def __init__(self, send: Callable[[Any], None], kept: Path, count: Path) -> None:
-        self._send, self._kept, self._count_file = send, kept, count
+        self._send = send
+        self._kept = kept
+        self._count_file = count
         self._tasks: set[asyncio.Task[None]] = set()
         self._count = 0
         with contextlib.suppress(OSError, ValueError):

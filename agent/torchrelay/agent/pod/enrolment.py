@@ -31,7 +31,9 @@ class PodCredentials:
     """
 
     def __init__(self, target: str, authority: bytes, token_file: Path, learnt: Path) -> None:
-        self._target, self._token_file, self._learnt = target, token_file, learnt
+        self._target = target
+        self._token_file = token_file
+        self._learnt = learnt
         self._authority = _content(learnt) or authority
         self.leaf: PodLeaf | None = None
         self._said = ""
@@ -55,7 +57,8 @@ class PodCredentials:
                 backoff_s = min(backoff_s * 2, MAX_BACKOFF_S)
                 continue
             self.ready.set()
-            self._said, backoff_s = "", FIRST_BACKOFF_S
+            self._said = ""
+            backoff_s = FIRST_BACKOFF_S
             await asyncio.sleep(renew_in_s(self.leaf, dt.datetime.now(dt.timezone.utc)))
 
     async def _enrol(self) -> PodLeaf:

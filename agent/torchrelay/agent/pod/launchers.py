@@ -28,7 +28,9 @@ class Launchers:
     """The launchers of a pod. `send` gives an order to a process of this pod."""
 
     def __init__(self, credentials: PodCredentials, controller: str, send: Callable[[WorkerId, Begin], None]) -> None:
-        self._credentials, self._controller, self._send = credentials, controller, send
+        self._credentials = credentials
+        self._controller = controller
+        self._send = send
         self._asked: dict[WorkerId, asyncio.Task[None]] = {}
 
     def connected(self, launcher: WorkerId, hello: Hello) -> None:
@@ -84,7 +86,8 @@ class Marks:
     """Files in the pod's run folder, for launchers and for processes that come too late."""
 
     def __init__(self, run_folder: Path) -> None:
-        self._protected, self._over = run_folder / PROTECTED_FILE, run_folder / OVER_FILE
+        self._protected = run_folder / PROTECTED_FILE
+        self._over = run_folder / OVER_FILE
 
     def begin(self) -> None:
         self._over.unlink(missing_ok=True)

@@ -91,7 +91,8 @@ class PodNode:
         self._monitor = PodMonitor(config.host, os.environ, tell)
         self._restarts_in_place = RestartsInPlace(tell)
         self._disk = Disk(tell, config.kept, config.begun_again)
-        self._leaving, self._any = asyncio.Event(), asyncio.Event()
+        self._leaving = asyncio.Event()
+        self._any = asyncio.Event()
 
     def _make_agent(self) -> Agent:
         config = self._config
@@ -185,7 +186,8 @@ class PodNode:
 
     def hello(self) -> AgentHello:
         """Return the message that opens a stream to the controller: what is true of this pod now."""
-        config, copies = self._config, self.agent.copies
+        config = self._config
+        copies = self.agent.copies
         return AgentHello(
             config.node,
             NO_NODE_RANK,
@@ -231,14 +233,16 @@ class PodNode:
         is_rank = not hello.spare and rank.isdigit()
         process = _Process(worker, hello.pid, hello.spare, hello.launch, int(rank) if is_rank else NO_RANK)
         if hello.again:
-            process.begun, process.standing.protected = True, hello.protected
-            process.standing.generation, process.standing.in_force = hello.generation, hello.in_force
+            process.begun = True
+            process.standing.protected = hello.protected
+            process.standing.generation = hello.generation
+            process.standing.in_force = hello.in_force
             if process.rank != NO_RANK:  # one that is parked knows nothing of the others
                 self._marks.protected(hello.protected)
             self._take_in(process, hello)
             return
         if not hello.spare and not (is_rank and hello.launch.get("WORLD_SIZE", "").isdigit()):
-            # No part of a distributed job, such as a program that prepares data: it goes on as if nothing were here.
+            # It is no part of a distributed job, as a program that prepares data is none: it goes on as if nothing were here.
             self._bystanders.add(hello.pid)
             self.agent.shims.send(worker, Begin(worker, str(self._config.journals / worker), False))
             return
@@ -300,7 +304,9 @@ class PodNode:
         if isinstance(order, Begin):
             return self._begins(process, order)
         if isinstance(order, Assign):
-            process.rank, process.spare, process.launch = order.rank, False, order.env
+            process.rank = order.rank
+            process.spare = False
+            process.launch = order.env
             self._marks.protected(True)
         elif isinstance(order, Protect):
             self._marks.protected(order.on)
@@ -312,8 +318,10 @@ class PodNode:
         if process.begun and not (process.spare and order.env):
             return None  # a controller that is new to this job says it again
         if order.env:
-            process.launch, process.rank = order.env, int(order.env["RANK"])
-        process.begun, process.spare = True, order.spare
+            process.rank = int(order.env["RANK"])
+            process.launch = order.env
+        process.begun = True
+        process.spare = order.spare
         process.standing.in_force = -1 if order.spare else 0
         process.rank = NO_RANK if order.spare else process.rank
         journal = str(self._config.journals / process.worker)

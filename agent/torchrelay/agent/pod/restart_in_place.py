@@ -22,7 +22,9 @@ class RestartsInPlace:
     """The processes of a pod that begin anew. `send`: to the controller."""
 
     def __init__(self, send: Callable[[LateWorker], None], end_s: float = END_S, begin_s: float = BEGIN_S) -> None:
-        self._send, self._end_s, self._begin_s = send, end_s, begin_s
+        self._send = send
+        self._end_s = end_s
+        self._begin_s = begin_s
         self._ranks: dict[int, int] = {}
         """The rank that each process had, by the process's number, which stays."""
 

@@ -68,7 +68,9 @@ class PodShims(ShimServer):
         """
         super().__init__(path, {}, events, shared=True)
         self._user = training_user
-        self._node, self._token, self._count_file = node, token, count
+        self._node = node
+        self._token = token
+        self._count_file = count
         self._guests = self._count = 0
         with contextlib.suppress(OSError, ValueError):
             self._count = int(count.read_text())

@@ -18,7 +18,9 @@ _FIRST_TO_GO = "1000"
 
 
 def main() -> None:
-    parent, niceness, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    parent = int(sys.argv[1])
+    niceness = int(sys.argv[2])
+    command = sys.argv[3:]
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it died before the line above
         sys.exit(_EXIT_WHEN_ORPHANED)

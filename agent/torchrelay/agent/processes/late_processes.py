@@ -33,7 +33,10 @@ class LateProcesses:
         no_room: Callable[[int], str] = lambda pid: no_room_for(taken_by(pid)),
     ) -> None:
         self._no_room = no_room
-        self._config, self._environ, self._supervisor, self._enrol = config, environ, supervisor, enrol
+        self._config = config
+        self._environ = environ
+        self._supervisor = supervisor
+        self._enrol = enrol
         self._taking_over = self._spares = self._rehearsals = 0
         self.spares_more = 0
         """How many spares this node is to have beyond those that it began with."""

@@ -41,7 +41,8 @@ def worker_specs(config: AgentConfig, environ: Mapping[str, str]) -> list[Worker
     specs = []
     for worker, rank in config.workers().items():
         local_rank = None if rank is None else rank % config.nproc_per_node
-        kind, number = worker.split(".")[1][0], worker.split(".")[1][1:]
+        kind = worker.split(".")[1][0]
+        number = worker.split(".")[1][1:]
         name = f"spare{number}" if kind == "s" else number
         specs.append(_spec(config, environ, worker, rank, local_rank, name))
     return specs
@@ -71,7 +72,8 @@ def _spec(
     local_rank: int | None,
     name: str,
 ) -> WorkerSpec:
-    token, journal = secrets.token_hex(32), Path(config.journal_dir) / worker
+    token = secrets.token_hex(32)
+    journal = Path(config.journal_dir) / worker
     env = _environment(config, environ, worker, rank, token, journal)
     return WorkerSpec(worker, rank, local_rank, name, config.argv, env, token, journal)
 

@@ -69,8 +69,11 @@ class Output:
     """The files that the processes write to, and the one thread that follows the files."""
 
     def __init__(self, tee: str, redirects: str, log_dir: str, run_id: str, role: str) -> None:
-        self._tee, self._redirects = parse_streams("tee", tee), parse_streams("redirects", redirects)
-        self._log_dir, self._run_id, self._role = log_dir, run_id, role
+        self._tee = parse_streams("tee", tee)
+        self._redirects = parse_streams("redirects", redirects)
+        self._log_dir = log_dir
+        self._run_id = run_id
+        self._role = role
         self._folder: Path | None = None
         self._followers: list[FileFollower] = []
         self._over: set[str] = set()
@@ -138,7 +141,8 @@ class Output:
 
     def _follow(self) -> None:
         while True:
-            ended, over = self._ended.wait(POLL_S), set(self._over)
+            ended = self._ended.wait(POLL_S)
+            over = set(self._over)
             for follower in list(self._followers):
                 try:
                     follower.advance(last=ended or follower.worker in over)

@@ -18,7 +18,8 @@ log = logging.getLogger(__name__)
 _libc = ctypes.CDLL(None, use_errno=True)
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
 _IOPRIO_WHO_PROCESS = 1
-_IO_IDLE, _IO_AS_OTHERS = 3 << 13, 0
+_IO_IDLE = 3 << 13
+_IO_AS_OTHERS = 0
 _ROUNDS = 5
 """A process that starts threads may have started one more than was seen; those inherit what their starter has."""
 
@@ -87,7 +88,8 @@ def _set_io(tid: int, priority: int) -> None:
 
 
 def _tree(pid: int) -> set[int]:
-    found, new = set[int](), {pid}
+    found = set[int]()
+    new = {pid}
     while new:
         found |= new
         new = {child for p in new for tid in _numbers(f"/proc/{p}/task") for child in _children(p, tid)} - found

@@ -14,7 +14,7 @@ def remove_scratch(pid: int, environment: Mapping[str, str]) -> None:
     """Remove the folders of a process that has ended. /tmp is open to everyone: another user's folders stay, and so do links."""
     prefix = scratch_prefix(pid)
     with suppress(OSError), os.scandir(temporary_folder(environment)) as entries:
-        # No pattern: one for each process that there was would stay in the caches of `re`.
+        # A pattern would stay in the caches of `re`, one for each process that there was.
         for folder in [entry for entry in entries if entry.name.startswith(prefix)]:
             with suppress(OSError):  # it is gone already
                 if not folder.is_symlink() and folder.stat(follow_symlinks=False).st_uid == os.getuid():

@@ -7,14 +7,15 @@ import json
 import logging
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
 
 from torchrelay.agent.health.workers import tasks
-from torchrelay.agent.health.workers.process import process_state
+from torchrelay.agent.health.workers.connections import speaks_outside
+from torchrelay.agent.health.workers.process import process_state, uses_device, waits_for_lock
 from torchrelay.protocol.machine.process_states import CANNOT_GO_ON
 from torchrelay.protocol.messages import Explain, Explained
 from torchrelay.protocol.names import WorkerId
@@ -24,11 +25,13 @@ log = logging.getLogger(__name__)
 ANSWER_S = 2.0
 """How much longer than it watches a shim may take. One that does not answer then is kept by C code, or stopped."""
 BETWEEN_LOOKS_S = 0.3
-MOST_LOOKS, LOOKS_LATE = 6, 2
+MOST_LOOKS = 6
+LOOKS_LATE = 2
 """The number of looks at its threads. A shim that did not answer has taken most of the time for which a verdict waits."""
 READER_S = 5.0
 _READER = "py-spy"
-_OURS, _FAULTS = "torchrelay/shim/", "fault_injection.py"
+_OURS = "torchrelay/shim/"
+_FAULTS = "fault_injection.py"
 """Frames that are left out, as the shim does."""
 
 
@@ -39,10 +42,20 @@ class _Question:
 
 
 class Explainer:
-    """Asks where ranks stand. `ask(worker, order)` passes an order to the shim; `tell(worker, report)` tells the controller."""
+    """Asks where ranks stand. `ask(worker, order)` passes an order to the shim; `tell(worker, report)` tells the controller.
 
-    def __init__(self, ask: Callable[[WorkerId, Explain], None], tell: Callable[[WorkerId, Explained], None]) -> None:
-        self._ask, self._tell = ask, tell
+    `job()`: returns the processes of the job on this machine.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[WorkerId, Explain], None],
+        tell: Callable[[WorkerId, Explained], None],
+        job: Callable[[], Iterable[int]],
+    ) -> None:
+        self._ask = ask
+        self._tell = tell
+        self._job = job
         self._open: dict[WorkerId, _Question] = {}
 
     async def explain(self, worker: WorkerId, pid: int, order: Explain) -> None:
@@ -53,8 +66,18 @@ class Explainer:
         try:
             inside = await self._from_inside(worker, pid, question)
             report = inside or await _from_outside(pid, order.request)
-            asleep = await _is_asleep(pid, MOST_LOOKS if inside is not None else LOOKS_LATE)
-            self._tell(worker, replace(report, asleep=asleep))
+            looks = await _looks_at_threads(pid, MOST_LOOKS if inside is not None else LOOKS_LATE)
+            outside = report.may_be_woken or speaks_outside(pid, report.own_sockets, self._job())
+            keeps = inside is None and process_state(pid) not in CANNOT_GO_ON and tasks.kept_from_running(looks, pid)
+            seen = replace(
+                report,
+                own_sockets=(),
+                asleep=not outside and bool(tasks.were_asleep(looks)),
+                may_be_woken=(outside and inside is not None) or tasks.wakes_by_itself(looks, pid),
+                keeps_lock=keeps,
+                locked=waits_for_lock(pid) and not uses_device(pid),
+            )
+            self._tell(worker, seen)
         except psutil.Error:
             log.debug("%s is gone before it could be looked at", worker)
         finally:
@@ -64,7 +87,7 @@ class Explainer:
         """Take the shim's answer. One that is late is passed on: it is better than what was seen from outside."""
         question = self._open.get(worker)
         if question is None or question.order.request != report.request or question.answer.done():
-            self._tell(worker, report)
+            self._tell(worker, replace(report, own_sockets=()))
         else:
             question.answer.set_result(report)
 
@@ -78,15 +101,13 @@ class Explainer:
             return None
 
 
-async def _is_asleep(pid: int, most_looks: int) -> bool:
-    """Return whether the process was asleep, and speaks to no other one. Raises psutil.Error if it is gone."""
+async def _looks_at_threads(pid: int, most_looks: int) -> list[tasks.Tasks]:
+    """Look until it is known whether the process is asleep. Raises psutil.Error if it is gone."""
     looks = [tasks.tasks_of(pid)]
-    while len(looks) < most_looks:
+    while len(looks) < most_looks and (len(looks) == 1 or tasks.were_asleep(looks) is None):
         await asyncio.sleep(BETWEEN_LOOKS_S)
         looks.append(tasks.tasks_of(pid))
-        if (asleep := tasks.were_asleep(looks)) is not None:
-            return asleep and not tasks.speaks_to_others(pid)
-    return False
+    return looks
 
 
 async def _from_outside(pid: int, request: int) -> Explained:

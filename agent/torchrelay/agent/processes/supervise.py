@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 _PR_SET_PDEATHSIG = 1
 _EXIT_WHEN_ORPHANED = 125
-# Looked up before any fork: nothing in the child between fork and exec may need a lock.
+# These are looked up before any fork: nothing in the child between fork and exec may need a lock.
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 _prctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong]
 
@@ -79,7 +79,7 @@ class Supervisor:
                 stream.close()
         self._take_in(spec, process)
 
-    def start_late(self, spec: WorkerSpec, streams: dict[int, BinaryIO], niceness: int = 0) -> None:
+    def start_late(self, spec: WorkerSpec, streams: dict[int, BinaryIO], niceness: int) -> None:
         """Start one process once there are other threads. The process itself asks to die with the agent.
 
         Raises FatalError if the command cannot be run.
@@ -146,7 +146,7 @@ class Supervisor:
         await asyncio.gather(*(c.gone.wait() for c in self.living()))
 
     def _signal(self, child: TrainingProcess, number: int) -> None:
-        # Safe against a reused pid: a process that has not been collected still owns its number.
+        # The pid cannot be another process's by now: a process that has not been collected still owns its number.
         if not child.gone.is_set():
             try:
                 os.killpg(child.process.pid, number)

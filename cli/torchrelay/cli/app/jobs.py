@@ -50,12 +50,12 @@ def top(job: a.Job = None, run: a.RunId = None) -> int:
 
 @jobs.command()
 def events(
-    job: a.Job = None,
-    run: a.RunId = None,
+    job: a.Run = None,
+    run: a.KeptRunId = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, as in --events.")] = False,
 ) -> int:
-    """Tell what has happened to the running job so far, in words, with the time of each.
+    """Tell what has happened to the running job so far, or to one that is over and kept, in words, with the time of each.
 
     Example: torchrelay events --follow
     """

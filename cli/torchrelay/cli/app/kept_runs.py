@@ -71,7 +71,8 @@ def report(
     """
     from torchrelay.cli.history import report as command
 
-    assumed, chosen = command.what_is_assumed(checkpoint_every, restart), command.which_form(form, as_json)
+    assumed = command.what_is_assumed(checkpoint_every, restart)
+    chosen = command.which_form(form, as_json)
     return asyncio.run(command.report(which_job(job, run), assumed, chosen, picture))
 
 

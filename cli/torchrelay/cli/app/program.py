@@ -16,6 +16,7 @@ from torchrelay.cli.commands.bench import bench
 app = typer.Typer(
     name="torchrelay",
     help="Keeps a PyTorch training job running when a process, a GPU or a node fails. The script stays as it is.",
+    no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
 for _commands in (scripts, jobs, kept_runs, manifest, bench):

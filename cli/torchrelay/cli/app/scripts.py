@@ -14,7 +14,8 @@ import typer
 from torchrelay.cli import machine
 from torchrelay.cli.command_line import arguments as a
 from torchrelay.cli.command_line import checked
-from torchrelay.cli.command_line.given import GivenOptions, takes_options_of_a_run
+from torchrelay.cli.command_line.given import CHECKS_WAIT, GivenOptions, takes_options_of_a_run
+from torchrelay.cli.command_line.times import time_s
 
 scripts = typer.Typer()
 
@@ -51,10 +52,10 @@ def _launch(given: GivenOptions) -> int:
     "Example: torchrelay doctor --nproc-per-node 4 --spares 1 train.py",
     script="",
 )
-def doctor(given: GivenOptions) -> int:
+def doctor(given: GivenOptions, wait: a.ChecksWait = CHECKS_WAIT) -> int:
     from torchrelay.cli.commands import doctor as command
 
-    return command.doctor(given, os.environ)
+    return command.doctor(given, os.environ, time_s("--wait", wait))
 
 
 @scripts.command(context_settings=_OF_A_SCRIPT, epilog=_EPILOG)

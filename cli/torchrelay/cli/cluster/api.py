@@ -23,7 +23,8 @@ except ImportError as e:
     ) from e
 
 Object = dict[str, Any]
-NOT_FOUND, FORBIDDEN = 404, 403
+NOT_FOUND = 404
+FORBIDDEN = 403
 GONE = 410
 """A watch from a version that the API server does not remember."""
 
@@ -58,6 +59,9 @@ LEASES = ResourceKind(
     "leases",
     create_namespaced_resource("coordination.k8s.io", "v1", "Lease", "leases"),
     "coordination.k8s.io",
+)
+NODES = ResourceKind(
+    "node", "nodes", get_generic_resource("v1", "Node") or create_global_resource("", "v1", "Node", "nodes"), ""
 )
 EVENTS = ResourceKind(  # of the core group lightkube makes a class once in a process, and the controller has one, too
     "event",
@@ -99,6 +103,15 @@ class Cluster:
         with self._errors("get", kind, name):
             return dict(await self._client.get(kind.resource, name))
 
+    async def has_node(self, name: str) -> bool:
+        """Return whether the cluster has such a node; True for whoever may not look."""
+        with self._errors("get", NODES):
+            try:
+                await self._client.get(NODES.resource, name)
+            except ApiError as e:
+                return e.status.code != NOT_FOUND
+        return True
+
     async def all(self, kind: ResourceKind, fields: Mapping[str, str] | None = None) -> list[Object]:
         """Return all objects of a kind. `fields`: a selector."""
         return (await self._list(kind, fields))[0]
@@ -118,7 +131,10 @@ class Cluster:
                         kind.resource, resource_version=version, on_error=_raise, **where
                     ):
                         place = _place(changed)
-                        found.pop(place, None) if what == "DELETED" else found.update({place: dict(changed)})
+                        if what == "DELETED":
+                            found.pop(place, None)
+                        else:
+                            found[place] = dict(changed)
                         yield [*found.values()]
                 except ApiError as e:
                     if e.status.code != GONE:

@@ -183,8 +183,13 @@ def history(
 @app.command()
 def explain(
     migration: Annotated[
-        str, typer.Argument(metavar="MIGRATION", help="As `history` names it.", autocompletion=completion.migrations)
-    ],
+        str | None,
+        typer.Argument(
+            metavar="MIGRATION",
+            help="As `history` names it. Default: the latest.",
+            autocompletion=completion.migrations,
+        ),
+    ] = None,
     namespace: Namespace = "",
     context: Context = "",
     as_json: a.AsJson = False,
@@ -251,7 +256,8 @@ def report(
     from torchrelay.cli.cluster import commands
     from torchrelay.cli.history.report import what_is_assumed, which_form
 
-    assumed, wanted = what_is_assumed(checkpoint_every, restart), which_form(form, as_json)
+    assumed = what_is_assumed(checkpoint_every, restart)
+    wanted = which_form(form, as_json)
     return _ask(lambda c: commands.report(c, job, assumed, wanted, picture), namespace, context)
 
 

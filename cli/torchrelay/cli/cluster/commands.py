@@ -29,6 +29,8 @@ from torchrelay.protocol.names import EXIT_USAGE
 from torchrelay.protocol.words.phases import ACHIEVED
 
 EXIT_NOT_DONE = 1
+NOBODY_S = 15.0
+"""A controller that leads takes a Migration up within a second."""
 REFUSED = "refused"
 PROGRAM = "kubectl torchrelay"
 
@@ -75,6 +77,8 @@ def _answer(facts: Sequence[Object], as_json: bool) -> None:
 
 async def history(cluster: Cluster, job: str | None, as_json: bool) -> int:
     found = [m for m in await cluster.all(MIGRATIONS) if job in (None, m["spec"]["job"])]
+    if not found and job is not None:
+        await cluster.get(JOBS, job)  # a wrong name is no job to which nothing happened
     if not found and not as_json:
         make_console(sys.stdout).print("nothing was moved, and nothing was lost")
         return 0
@@ -82,8 +86,18 @@ async def history(cluster: Cluster, job: str | None, as_json: bool) -> int:
     return 0
 
 
-async def explain(cluster: Cluster, migration: str, as_json: bool) -> int:
-    found = await cluster.get(MIGRATIONS, migration)
+async def explain(cluster: Cluster, migration: str | None, as_json: bool) -> int:
+    """Tell the story of a migration, or of the latest. Raises UserError if there is none."""
+    if migration is not None:
+        found = await cluster.get(MIGRATIONS, migration)
+    else:
+        newest_last = sorted(await cluster.all(MIGRATIONS), key=lambda m: m["metadata"].get("creationTimestamp", ""))
+        if not newest_last:
+            raise UserError(
+                f"namespace {cluster.namespace} has no migration: nothing was lost, and nothing was moved\n"
+                f"hint: {PROGRAM} status -A"
+            )
+        found = newest_last[-1]
     _show(make_console(sys.stdout), view.migration_view(found), [found], as_json)
     return 0
 
@@ -108,12 +122,11 @@ async def stop(cluster: Cluster, job: str, as_json: bool = False) -> int:
         return 0
     kind, _, name = found.get("spec", {}).get("owner", "").partition("/")
     if not name or kind == "Pod":
-        which, command = "it is over once its pods are deleted", f"pods -l {kube.JOB}={job}"
+        which = "it is over once its pods are deleted"
+        command = f"pods -l {kube.JOB}={job}"
     else:
-        which, command = (
-            f"{kind} {name} would make its pods again; it is over once that is deleted",
-            f"{kind.lower()} {name}",
-        )
+        which = f"{kind} {name} would make its pods again; it is over once that is deleted"
+        command = f"{kind.lower()} {name}"
     command = f"kubectl delete {command} -n {cluster.namespace}"
     if as_json:
         print_json(StopJson(_place(cluster, job), RUNNING, which, command))
@@ -140,6 +153,20 @@ async def move(cluster: Cluster, job: str, spec: Object, wait: bool, as_json: bo
 
 
 async def _until_over(console: Console, cluster: Cluster, name: str, as_json: bool) -> int:
+    patience = asyncio.get_running_loop().call_later(NOBODY_S, _say_that_nobody_acts, console, name)
+    try:
+        return await _follow(console, cluster, name, as_json, patience)
+    finally:
+        patience.cancel()
+
+
+def _say_that_nobody_acts(console: Console, name: str) -> None:
+    text = f"no controller has taken up migration {name} for {NOBODY_S:g} s; it is carried out as soon as one does"
+    console.print(narrate.line(text, "yellow"))
+    console.print(narrate.hint(f"kubectl get pods -n {kube.SYSTEM_NAMESPACE}"))
+
+
+async def _follow(console: Console, cluster: Cluster, name: str, as_json: bool, patience: asyncio.TimerHandle) -> int:
     told = ""
     async with aclosing(cluster.states(MIGRATIONS)) as states:
         async for found in states:
@@ -148,13 +175,16 @@ async def _until_over(console: Console, cluster: Cluster, name: str, as_json: bo
                 console.print(narrate.line(f"somebody has deleted migration {name}", "red"))
                 return EXIT_NOT_DONE
             s = view.status_of(own)
-            outcome, reason = s.get("outcome", ""), s.get("reason", "")
+            outcome = s.get("outcome", "")
+            reason = s.get("reason", "")
             if outcome:
                 style = "green" if outcome in ACHIEVED else "red"
                 console.print(narrate.line(f"{name}: {outcome}{f': {reason}' if reason else ''}", style))
                 console.print(narrate.hint(f"{PROGRAM} explain {name} -n {cluster.namespace}"))
                 _answer([own], as_json)
                 return 0 if outcome in ACHIEVED else EXIT_USAGE if outcome == REFUSED else EXIT_NOT_DONE
+            if s:
+                patience.cancel()
             now = s.get("phase") or (f"waits: {reason}" if reason else "")
             if now and now != told:
                 told = now
@@ -210,6 +240,8 @@ async def _bar(cluster: Cluster, node: str, device: str, reason: str) -> Object:
     if there:
         again = {"spec": {"cleared": None, "until": None, "reason": reason}}
         return await cluster.patch(QUARANTINES, there[0]["metadata"]["name"], again)
+    if not await cluster.has_node(node):
+        raise UserError(f"there is no node {node}\nhint: kubectl get nodes")
     name = f"{node}-{secrets.token_hex(3)}" if device else node
     return await cluster.create(
         QUARANTINES, name, {"node": node, "reason": reason, **({"device": device} if device else {})}
@@ -267,6 +299,8 @@ async def quarantine_clear(cluster: Cluster, subject: str, reason: str, as_json:
 
 async def spares(cluster: Cluster, job: str | None, as_json: bool) -> int:
     found = [p for p in await cluster.all(POOLS) if job in (None, p["spec"].get("job"), p["metadata"]["name"])]
+    if not found and job is not None:
+        await cluster.get(JOBS, job)
     if not found and not as_json:
         make_console(sys.stdout).print("there is no pool of spares here")
         return 0

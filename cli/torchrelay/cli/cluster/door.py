@@ -24,7 +24,8 @@ class Door:
     """A port that leads to another one. `port`: its own. `target`: the port that it leads to; 0: nowhere for now."""
 
     def __init__(self, port: int) -> None:
-        self.port, self.target = port, 0
+        self.port = port
+        self.target = 0
         self._connections: set[asyncio.Task[None]] = set()
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

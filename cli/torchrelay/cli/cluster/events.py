@@ -30,7 +30,8 @@ async def show_events(cluster: Cluster, job: str, follow: bool, as_json: bool) -
     """
     found = await cluster.get(JOBS, job)
     is_over = bool((found.get("status") or {}).get("finishedAt"))
-    console, told = make_console(sys.stdout), set[str]()
+    console = make_console(sys.stdout)
+    told = set[str]()
     if not follow or is_over:
         kept = _of(job, await cluster.all(EVENTS, OURS), await _migrations(cluster, job))
         _tell(console, kept, told, as_json)

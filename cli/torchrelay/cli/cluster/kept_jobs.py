@@ -9,8 +9,8 @@ from rich.text import Text
 
 from torchrelay.cli.cluster.api import Cluster
 from torchrelay.cli.cluster.port_forward import ask_dashboard
-from torchrelay.cli.cluster.view import table_of
 from torchrelay.cli.display import narrate
+from torchrelay.cli.display.fitting_table import table_of
 from torchrelay.cli.display.teller import make_console
 
 

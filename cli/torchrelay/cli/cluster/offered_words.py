@@ -22,7 +22,7 @@ def main(words: Sequence[str] | None = None) -> None:
     """Print what fits in place of the last word, one a line with what it means."""
     *before, last = (sys.argv[1:] if words is None else list(words)) or [""]
     typed = f"{shlex.join(['kubectl-torchrelay', *before])} {last}"
-    # As for fish, which is told the most: a word, a tab, and what it means.
+    # They are written as for fish, which is told the most: a word, a tab, and what it means.
     os.environ |= {
         _VARIABLE: "complete_fish",
         "_TYPER_COMPLETE_ARGS": typed,

@@ -64,7 +64,8 @@ def _nobody_leads(namespace: str) -> str:
 
 
 async def _forward(cluster: Cluster, port: int, context: str) -> None:
-    console, told = make_console(sys.stderr), ""
+    console = make_console(sys.stderr)
+    told = ""
     leader = await _leader(cluster)
     if not leader:
         raise UserError(_nobody_leads(cluster.namespace))

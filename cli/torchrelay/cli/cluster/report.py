@@ -63,13 +63,16 @@ def report_of(
 def _move(migration: Object) -> FaultCost:
     s = status_of(migration)
     why = s.get("reason") or migration["spec"].get("reason", "")
-    seconds, redone = float(s.get("downtimeSeconds", 0.0)), int(s.get("stepsRedone", 0))
+    seconds = float(s.get("downtimeSeconds", 0.0))
+    redone = int(s.get("stepsRedone", 0))
     return FaultCost(migration["metadata"]["name"], s.get("kind", ""), why, s["outcome"], seconds, redone)
 
 
 def _anew(loss: Object) -> FaultCost:
-    what, why = str(loss.get("rung", "")), str(loss.get("reason", ""))
-    seconds, redone = float(loss.get("seconds", 0.0)), int(loss.get("stepsRedone", 0))
+    what = str(loss.get("rung", ""))
+    why = str(loss.get("reason", ""))
+    seconds = float(loss.get("seconds", 0.0))
+    redone = int(loss.get("stepsRedone", 0))
     return FaultCost(f"restart at step {loss['step']}", what, why, "all started anew", seconds, redone)
 
 

@@ -14,7 +14,8 @@ def wall_time_s(job: dict[str, Any], now_s: float) -> float:
 
 def goodput(job: dict[str, Any], now_s: float) -> float | None:
     """Return useful time divided by all time, 0 to 1; None where the TrainingJob does not say it."""
-    useful_s, wall_s = _status(job).get("usefulSeconds"), wall_time_s(job, now_s)
+    useful_s = _status(job).get("usefulSeconds")
+    wall_s = wall_time_s(job, now_s)
     return None if useful_s is None or wall_s <= 0 else min(float(useful_s) / wall_s, 1.0)
 
 

@@ -19,6 +19,8 @@ from torchrelay.protocol.errors import UserError
 async def top(cluster: Cluster, job: str | None, everywhere: bool) -> int:
     """Return 0 when the user ends it, or when the job that was asked for is over. Raises UserError without a terminal."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        if job is not None:
+            raise UserError(f"top needs a terminal\nhint: kubectl torchrelay status {job} --watch")
         raise UserError("top needs a terminal\nhint: kubectl torchrelay status --watch")
     if job is not None:
         await cluster.get(JOBS, job)

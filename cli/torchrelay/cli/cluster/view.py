@@ -11,6 +11,7 @@ from rich.text import Text
 
 from torchrelay.cli.cluster.times import goodput, steps_per_s, time_s
 from torchrelay.cli.display import render
+from torchrelay.cli.display.fitting_table import table_of
 from torchrelay.dashboard import words
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.kube.changed_by import changed_by
@@ -38,7 +39,8 @@ def ranks_on(jobs: Iterable[Object], node: str) -> dict[str, list[int]]:
     """Return the ranks that live on a node, by job as NAMESPACE/NAME. Raises FrameError for a job whose ranks cannot be read."""
     found: dict[str, list[int]] = {}
     for job in jobs:
-        meta, status = job["metadata"], status_of(job)
+        meta = job["metadata"]
+        status = status_of(job)
         if packed := status.get("holders"):  # of a large job `ranks` has some alone
             ranks = [rank for rank, _, where in unpack_holders(packed) if where == node]
         else:
@@ -46,13 +48,6 @@ def ranks_on(jobs: Iterable[Object], node: str) -> dict[str, list[int]]:
         if ranks and not status.get("finishedAt"):
             found[f"{meta.get('namespace', '')}/{meta['name']}"] = sorted(ranks)
     return found
-
-
-def table_of(*names: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in names:
-        table.add_column(name, no_wrap=name not in ("why", "reason", "last migration"))
-    return table
 
 
 def _protection(status: Object) -> Text:
@@ -67,7 +62,8 @@ def jobs_view(jobs: Sequence[Object], everywhere: bool) -> RenderableType:
         *(("namespace",) if everywhere else ()), "job", "phase", "ranks", "step", "spares", "protection", "why"
     )
     for job in jobs:
-        meta, status = job["metadata"], status_of(job)
+        meta = job["metadata"]
+        status = status_of(job)
         where = (meta.get("namespace", ""),) if everywhere else ()
         spares = f"{status.get('sparesWarm', 0)} of {status.get('spares', 0)} ready"
         step = str(status.get("step", "-"))
@@ -93,7 +89,9 @@ def top_view(jobs: Sequence[Object], migrations: Sequence[Object], now_s: float,
     where = ("namespace",) if everywhere else ()
     table = table_of(*where, "job", "phase", "ranks", "step", "steps/s", "goodput", "spares", "protection", "why")
     for job in sorted(running, key=place):
-        s, rate, useful = status_of(job), steps_per_s(job), goodput(job, now_s)
+        s = status_of(job)
+        rate = steps_per_s(job)
+        useful = goodput(job, now_s)
         table.add_row(
             *(place(job)[:1] if everywhere else ()),
             job["metadata"]["name"],
@@ -119,7 +117,8 @@ def _states(status: Object) -> str:
 
 def job_view(job: Object) -> RenderableType:
     """Return all that is known of one job."""
-    meta, status = job["metadata"], status_of(job)
+    meta = job["metadata"]
+    status = status_of(job)
     head = Table.grid(padding=(0, 2))
     head.add_row("job", Text.assemble((meta["name"], "bold"), f" in {meta.get('namespace', '')}"))
     states = ", ".join(f"{number} {state}" for state, number in (status.get("rankStates") or {}).items() if number)
@@ -158,7 +157,8 @@ def migrations_view(migrations: Sequence[Object]) -> RenderableType:
 
 def migration_view(found: Object) -> RenderableType:
     """Return the story of one migration, as its object has it."""
-    s, spec = status_of(found), found.get("spec", {})
+    s = status_of(found)
+    spec = found.get("spec", {})
     rank = render.listed(s.get("ranks") or ([s["rank"]] if "rank" in s else ()))
     head = Table.grid(padding=(0, 2))
     facts = (
@@ -197,8 +197,10 @@ def _because(rung: Object) -> str:
 def quarantines_view(found: Sequence[Object]) -> RenderableType:
     table = table_of("name", "node", "device", "until", "asked by", "reason", "cleared")
     for q in found:
-        spec, by = q["spec"], (q["metadata"].get("annotations") or {}).get(kube.REQUESTED_BY, "")
-        until, reason = spec.get("until", ""), Text(spec.get("reason", ""))
+        spec = q["spec"]
+        by = (q["metadata"].get("annotations") or {}).get(kube.REQUESTED_BY, "")
+        until = spec.get("until", "")
+        reason = Text(spec.get("reason", ""))
         cleared = Text(spec.get("cleared", ""))
         table.add_row(q["metadata"]["name"], spec["node"], spec.get("device", ""), until, by, reason, cleared)
     return table
@@ -214,7 +216,8 @@ def holds(quarantine: Object, now_s: float) -> bool:
 def pools_view(pools: Sequence[Object]) -> RenderableType:
     table = table_of("pool", "job", "wanted", "pods ready", "processes warm", "changed by", "why")
     for pool in pools:
-        spec, s = pool["spec"], status_of(pool)
+        spec = pool["spec"]
+        s = status_of(pool)
         numbers = (str(s.get("wanted", spec.get("spares", 0))), str(s.get("ready", 0)), str(s.get("warm", 0)))
         why = Text(s.get("trouble", ""))
         table.add_row(pool["metadata"]["name"], spec.get("job", ""), *numbers, changed_by(pool), why)

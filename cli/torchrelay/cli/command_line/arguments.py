@@ -9,9 +9,12 @@ import typer
 
 from torchrelay.cli.command_line.completion import kept_runs, running_jobs
 
-_TORCHRUN = "As torchrun"
-_RELAY = "Migration"
-_OUTPUT = "Output"
+_TORCHRUN = "As torchrun has them"
+_TAKES_OVER = "Who takes over"
+_COPIES = "Copies and checkpoints"
+_FAULTS = "Faults of devices and numbers, and to order"
+_MACHINES = "Several machines"
+_OUTPUT = "What is told and kept"
 
 MaxRestarts = Annotated[
     int | None,
@@ -84,13 +87,13 @@ Tee = Annotated[
 LogDir = Annotated[Path | None, typer.Option(help="Folder of these files.", rich_help_panel=_TORCHRUN)]
 Role = Annotated[str, typer.Option(help="Name before the rank in teed lines.", rich_help_panel=_TORCHRUN)]
 
-Spares = Annotated[int, typer.Option(metavar="N", help="Spare processes on this machine.", rich_help_panel=_RELAY)]
+Spares = Annotated[int, typer.Option(metavar="N", help="Spare processes on this machine.", rich_help_panel=_TAKES_OVER)]
 Refill = Annotated[
     bool,
     typer.Option(
         "--refill/--no-refill",
         help="Make new spares, at the lowest priority, where there are fewer than --spares.",
-        rich_help_panel=_RELAY,
+        rich_help_panel=_TAKES_OVER,
     ),
 ]
 RespawnLimit = Annotated[
@@ -98,7 +101,7 @@ RespawnLimit = Annotated[
     typer.Option(
         metavar="N",
         help="How often within an hour a process is started in the place of a lost rank's, where no spare takes over; 0: never.",
-        rich_help_panel=_RELAY,
+        rich_help_panel=_TAKES_OVER,
     ),
 ]
 Watch = Annotated[
@@ -106,7 +109,7 @@ Watch = Annotated[
     typer.Option(
         metavar="NUMBER",
         help="Watch loss, grad-norm or replicas, as in grad-norm:action=retry,over=10. May be repeated.",
-        rich_help_panel=_RELAY,
+        rich_help_panel=_FAULTS,
     ),
 ]
 BuddyEvery = Annotated[
@@ -115,7 +118,8 @@ BuddyEvery = Annotated[
         metavar="K",
         help="Copy each rank's state into host memory every K steps: all go back to it where nobody else holds it. 0: never. "
         "Unless given, only where some rank's state is nobody else's, as often as that costs little.",
-        rich_help_panel=_RELAY,
+        show_default=False,
+        rich_help_panel=_COPIES,
     ),
 ]
 HangTimeout = Annotated[
@@ -124,24 +128,33 @@ HangTimeout = Annotated[
         metavar="TIME",
         help="How long the others wait for a rank that hangs and that nobody can take over, until the job ends: 90s, 30m, 2h. "
         "0: the timeout of the script's process group.",
-        rich_help_panel=_RELAY,
+        rich_help_panel=_TAKES_OVER,
     ),
 ]
 MachineWait = Annotated[
     str,
     typer.Option(
         metavar="TIME",
-        help="Several machines: how long a job that is started anew waits for one that is missing (90s, 30m, 2h); then it goes "
+        help="How long a job that is started anew waits for a machine that is missing (90s, 30m, 2h); then it goes "
         "on without, if the others have places for its ranks. 0: without end.",
-        rich_help_panel=_RELAY,
+        rich_help_panel=_MACHINES,
     ),
 ]
 Lease = Annotated[
     str,
     typer.Option(
         metavar="TIME",
-        help="Several machines: for so long one goes on that does not hear of whoever leads the job (60s).",
-        rich_help_panel=_RELAY,
+        help="How long a machine goes on that does not hear of whoever leads the job, as 60s.",
+        rich_help_panel=_MACHINES,
+    ),
+]
+ChecksWait = Annotated[
+    str,
+    typer.Option(
+        "--wait",
+        metavar="TIME",
+        help="Several machines: how long this waits for the checks of the others (90s, 30m, 2h); 0: not at all.",
+        rich_help_panel=_MACHINES,
     ),
 ]
 RehearseEvery = Annotated[
@@ -149,7 +162,7 @@ RehearseEvery = Annotated[
     typer.Option(
         metavar="TIME",
         help="A spare tries every so often whether it could take over (90s, 30m, 2h); 0: never.",
-        rich_help_panel=_RELAY,
+        rich_help_panel=_TAKES_OVER,
     ),
 ]
 CostLimit = Annotated[
@@ -158,7 +171,7 @@ CostLimit = Annotated[
         "--cost-limit",
         metavar="PERCENT",
         help="Of a step: where watching the script's state takes more for good, training goes on without protection; 0: never.",
-        rich_help_panel=_RELAY,
+        rich_help_panel=_TAKES_OVER,
     ),
 ]
 TransferEncryption = Annotated[
@@ -167,7 +180,7 @@ TransferEncryption = Annotated[
         metavar="HOW",
         help="Tensors on their way to another machine: `integrity`, so that nobody changes them; `full`, so that nobody reads them "
         "either; `off`: whoever is on the network can change numbers in them.",
-        rich_help_panel=_RELAY,
+        rich_help_panel=_COPIES,
     ),
 ]
 BuddySync = Annotated[
@@ -175,7 +188,7 @@ BuddySync = Annotated[
     typer.Option(
         "--buddy-sync",
         help="With --buddy-every: no rank begins the next step before the copies of all ranks are whole.",
-        rich_help_panel=_RELAY,
+        rich_help_panel=_COPIES,
     ),
 ]
 Inject = Annotated[
@@ -183,11 +196,11 @@ Inject = Annotated[
     typer.Option(
         metavar="FAULT",
         help="Make a fault happen, as in kill:rank=1,step=30,phase=backward. May be repeated.",
-        rich_help_panel=_RELAY,
+        rich_help_panel=_FAULTS,
     ),
 ]
 Resume = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Go on from a just-in-time checkpoint.", rich_help_panel=_RELAY)
+    Path | None, typer.Option(metavar="DIR", help="Go on from a just-in-time checkpoint.", rich_help_panel=_COPIES)
 ]
 JitDir = Annotated[
     tuple[Path, ...],
@@ -195,7 +208,7 @@ JitDir = Annotated[
         "--jit-dir",
         metavar="DIR",
         help="Where a just-in-time checkpoint goes. Default: torchrelay-jit. Given again: where it goes if that cannot be written.",
-        rich_help_panel=_RELAY,
+        rich_help_panel=_COPIES,
     ),
 ]
 IncidentJournals = Annotated[
@@ -203,22 +216,22 @@ IncidentJournals = Annotated[
     typer.Option(
         "--incident-journals",
         help="Keep journals, with what the script's variables hold, where a promised migration fails.",
-        rich_help_panel=_RELAY,
+        rich_help_panel=_OUTPUT,
     ),
 ]
 HealthPolicy = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="What is done about faults of devices, in YAML.", rich_help_panel=_RELAY),
+    typer.Option(metavar="FILE", help="What is done about faults of devices, in YAML.", rich_help_panel=_FAULTS),
 ]
 Observe = Annotated[
     bool,
     typer.Option(
-        "--observe", help="Say what would be done about faults of devices; do nothing.", rich_help_panel=_RELAY
+        "--observe", help="Say what would be done about faults of devices; do nothing.", rich_help_panel=_FAULTS
     ),
 ]
 Replay = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Play a timeline of device faults on a fake machine.", rich_help_panel=_RELAY),
+    typer.Option(metavar="FILE", help="Play a timeline of device faults on a fake machine.", rich_help_panel=_FAULTS),
 ]
 WatchFolder = Annotated[
     tuple[Path, ...],
@@ -226,7 +239,7 @@ WatchFolder = Annotated[
         "--watch-folder",
         metavar="DIR",
         help="Checkpoints or flight recorder dumps to watch. May be repeated.",
-        rich_help_panel=_RELAY,
+        rich_help_panel=_FAULTS,
     ),
 ]
 NodeNotice = Annotated[
@@ -235,29 +248,29 @@ NodeNotice = Annotated[
         "--node-notice",
         metavar="FILE",
         help="While this file is there, this machine has to go. May be repeated.",
-        rich_help_panel=_RELAY,
+        rich_help_panel=_FAULTS,
     ),
 ]
 Dcgm = Annotated[
     str,
     typer.Option(
-        metavar="URL", help="Metrics of a dcgm-exporter, auto (beside NVIDIA GPUs) or off.", rich_help_panel=_RELAY
+        metavar="URL", help="Metrics of a dcgm-exporter, auto (beside NVIDIA GPUs) or off.", rich_help_panel=_FAULTS
     ),
 ]
 Controller = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT,...",
-        help="Several machines: where to look for the controller. Default: at --master-addr.",
-        rich_help_panel=_RELAY,
+        help="Where to look for the controller. Default: at --master-addr.",
+        rich_help_panel=_MACHINES,
     ),
 ]
 ControllerPort = Annotated[
     int | None,
     typer.Option(
         metavar="PORT",
-        help="Several machines: port of the controller started here. Default: 29476.",
-        rich_help_panel=_RELAY,
+        help="Port of a controller that is started here. Default: 29476.",
+        rich_help_panel=_MACHINES,
     ),
 ]
 
@@ -309,7 +322,7 @@ Notify = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="Post a message there about each move, a lack of spares, and the end.",
+        help="Post a message there about each move, a lack of spares, and the end. TORCHRELAY_NOTIFY says the same.",
         rich_help_panel=_OUTPUT,
     ),
 ]

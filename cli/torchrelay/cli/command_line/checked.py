@@ -22,7 +22,7 @@ from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.health.policy_file import read_policy
 from torchrelay.protocol.journals.kept import COPIES_AS_NEEDED
 from torchrelay.protocol.logs.log_lines import LogFormat
-from torchrelay.protocol.names import ENV_SECRET
+from torchrelay.protocol.names import ENV_NOTIFY, ENV_SECRET
 from torchrelay.protocol.notify.target import NotifyTarget, TargetNames, read_target
 from torchrelay.protocol.options.faults import COMPILERS, COPY, Fault, FaultKind, parse_fault
 from torchrelay.protocol.options.numbers import NumberWatch, parse_watch
@@ -92,7 +92,7 @@ def check(
         metrics=metrics_address(given.metrics_port),
         log_format=_log_format(given.log_format),
         name=given.name or Path(given.script).stem,
-        notify=_notify(given),
+        notify=_notify(given, environment),
         secret=_secret(nnodes, environment),
         node=f"n{given.node_rank}",
     )
@@ -250,8 +250,9 @@ def _check_health(given: GivenOptions, faults: tuple[Fault, ...], machine: Machi
         )
 
 
-def _notify(given: GivenOptions) -> NotifyTarget | None:
-    if given.notify is None:
+def _notify(given: GivenOptions, environment: Mapping[str, str]) -> NotifyTarget | None:
+    url = given.notify if given.notify is not None else environment.get(ENV_NOTIFY, "")
+    if not url and given.notify is None:
         return None
     template = ""
     if given.notify_template is not None:
@@ -259,8 +260,9 @@ def _notify(given: GivenOptions) -> NotifyTarget | None:
             template = given.notify_template.read_text()
         except (OSError, UnicodeDecodeError) as e:
             raise UserError(f"--notify-template {given.notify_template}: {e}") from e
-    names = TargetNames(f"--notify {given.notify}", "--notify-on", "--notify-format")
-    return read_target(names, given.notify, given.notify_on or "", given.notify_format, template)
+    source = "--notify" if given.notify is not None else ENV_NOTIFY
+    names = TargetNames(source, "--notify-on", "--notify-format")
+    return read_target(names, url, given.notify_on or "", given.notify_format, template)
 
 
 def parse_streams(option: str, text: str, nproc: int) -> tuple[int, ...]:

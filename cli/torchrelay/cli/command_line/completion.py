@@ -12,17 +12,19 @@ SHOWN_CHARACTERS = 60
 def running_jobs(incomplete: str) -> list[tuple[str, str]]:
     """Return names and ids of this user's jobs that run here, each with its command."""
     from torchrelay.cli.folders import folder
+    from torchrelay.cli.folders.shown_run import shown_command
 
     runs = folder.one_of_each(folder.state_folder(os.environ))
-    return _offered(incomplete, ((word, " ".join(run.command)) for run in runs for word in (run.name, run.run_id)))
+    return _offered(incomplete, ((word, shown_command(run.command)) for run in runs for word in (run.name, run.run_id)))
 
 
 def kept_runs(incomplete: str) -> list[tuple[str, str]]:
     """Return names and ids of the kept runs, the newest first, each with its command."""
     from torchrelay.cli.folders import history
+    from torchrelay.cli.folders.shown_run import shown_command
 
     heads = [run.head for run in history.kept_runs(history.history_folder(os.environ))]
-    return _offered(incomplete, ((word, " ".join(h.command)) for h in heads for word in (h.name, h.run_id)))
+    return _offered(incomplete, ((word, shown_command(h.command)) for h in heads for word in (h.name, h.run_id)))
 
 
 def _offered(incomplete: str, found: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:

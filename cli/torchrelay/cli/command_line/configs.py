@@ -51,6 +51,9 @@ def program_fields(options: RunOptions) -> dict[str, Any]:
         "jit_dirs": list(map(str, options.jit_dirs)),
         "jit_marks": list(options.jit_marks),
         "jit_given": options.given.jit_dirs != GivenOptions("").jit_dirs,
+        "nnodes": options.nnodes,
+        "nproc_per_node": options.nproc_per_node,
+        "master_port": options.master_port,
     }
 
 
@@ -150,6 +153,7 @@ def controller_config(options: RunOptions, run_id: str, secret_file: Path, addre
         "respawned": respawned(options.respawned_s),
         "imports_differ": options.imports_differ,
         "resume_command": resume_command(options.given, DIRECTORY),
+        "checks_only": options.checks_only,
         "policy": {"hang_timeout_s": options.hang_timeout_s},
         "lease_s": options.lease_s if options.nnodes > 1 else 0,
         "replica_action": next((w.action for w in options.watches if w.what == REPLICAS), ""),

@@ -22,6 +22,8 @@ MAX_RESTARTS = 3
 """Unless --max-restarts is given."""
 LEASE = "60s"
 MACHINE_WAIT = "10m"
+CHECKS_WAIT = "60s"
+"""For the checks of other machines, unless --wait is given."""
 REHEARSE_EVERY = "30m"
 HANG_TIMEOUT = "0"
 RESPAWN_LIMIT = RESPAWN_LIMIT_DEFAULT
@@ -89,16 +91,23 @@ class GivenOptions:
     notify_template: a.NotifyTemplate = None
 
 
-def takes_options_of_a_run(text: str, **defaults: Any) -> Callable[[Callable[[GivenOptions], int]], Callable[..., int]]:
-    """Make a command of a function that takes what was given. `text`: its help. `defaults`: of options, where they differ."""
+def takes_options_of_a_run(text: str, **defaults: Any) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Make a command of a function that takes what was given, and options of its own by their names.
 
-    def as_command(act: Callable[[GivenOptions], int]) -> Callable[..., int]:
+    `text`: its help. `defaults`: of options of a run, where they differ.
+    """
+
+    def as_command(act: Callable[..., int]) -> Callable[..., int]:
+        own = list(inspect.signature(act, eval_str=True).parameters.values())[1:]
+
         def command(**words: Any) -> int:
-            return act(_given(words))
+            of_its_own = {each.name: words.pop(each.name) for each in own}
+            return act(_given(words), **of_its_own)
 
-        parameters = [_parameter(field, hint, defaults) for field, hint in _declared()]
+        parameters = [_parameter(field, hint, defaults) for field, hint in _declared()] + own
         command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": int}
-        command.__name__, command.__doc__ = act.__name__, text
+        command.__name__ = act.__name__
+        command.__doc__ = text
         signature = inspect.Signature(parameters, return_annotation=int)
         command.__signature__ = signature  # type: ignore[attr-defined]  # functions may have one
         return command
@@ -142,9 +151,11 @@ def _parameter(field: dataclasses.Field[Any], hint: Any, defaults: dict[str, Any
     base, *declaration = get_args(hint)
     default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
     if get_origin(base) is tuple:  # typer knows lists alone for what may be repeated
-        base, default = list[str] | None if get_args(base)[0] is str else list[Path] | None, None
+        base = list[str] | None if get_args(base)[0] is str else list[Path] | None
+        default = None
     elif field.name == _OF_THE_SCHEDULER:
-        base, default = int | None, None
+        base = int | None
+        default = None
     return inspect.Parameter(
         field.name,
         inspect.Parameter.POSITIONAL_OR_KEYWORD,

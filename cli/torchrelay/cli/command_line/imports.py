@@ -15,7 +15,8 @@ def imported(folder: Path, first: Path) -> tuple[Path, ...]:
     `folder` is one that Python looks through. An import that may fail, in a `try` with an `except`, does not count. A file that
     cannot be read or is no Python imports nothing.
     """
-    found, left = {first: None}, [first]
+    found = {first: None}
+    left = [first]
     while left and len(found) < MOST_FILES:
         for path in _imports(folder, left.pop()):
             if path not in found and path.is_relative_to(folder):

@@ -67,6 +67,8 @@ class RunOptions:
     """After this many steps the job is over, with its protection report; 0: it is no check."""
     check_batches: int = 0
     """In a check, how many batches a data loader gives; 0: all that it has."""
+    checks_only: bool = False
+    """Whether a controller that is started has the checks of the machines meet, and serves no job."""
     restarts_done: int = 0
     """How often the command has started all processes anew; `scripts_begun`: how often of these from the script's beginning."""
     scripts_begun: int = 0

@@ -189,6 +189,9 @@ def race(
     faults: Annotated[
         int | None, typer.Option(min=0, help="How many strike each arm; one per 200 steps and at least 2.")
     ] = None,
+    steps_per_fault: Annotated[
+        int | None, typer.Option(min=1, help="Their rate, in place of their number: one for so many steps of the demo.")
+    ] = None,
     kind: Annotated[_Several, typer.Option(help="kill, stop, node or planned.")] = None,
     seed: Annotated[int, typer.Option(help="Of the faults.")] = 0,
     repetitions: Annotated[int | None, typer.Option(min=1, help="3, or 1 with --quick.")] = None,
@@ -223,6 +226,7 @@ def race(
             ranks=ranks,
             spares=spares,
             faults=faults,
+            steps_per_fault=steps_per_fault,
             kinds=tuple(kind or ()),
             seed=seed,
             repetitions=repetitions,

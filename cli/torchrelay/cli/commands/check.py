@@ -133,7 +133,8 @@ def _inside(place: Path) -> Iterator[None]:
 
 def _told_as(attempt: CheckRun, copy: str, own: str) -> CheckRun:
     """Replace paths in the copy by the user's own paths."""
-    summary, seen = attempt.summary, attempt.seen
+    summary = attempt.summary
+    seen = attempt.seen
     coverage = summary.coverage
     if coverage is not None:
         told = report_view.replaced(coverage, copy, own)
@@ -174,7 +175,8 @@ async def _stop_late(job: LocalJob, timeout_s: float) -> None:
 
 
 def _conclude(options: RunOptions, attempt: CheckRun, as_json: bool) -> int:
-    summary, failed = attempt.summary, attempt.failed
+    summary = attempt.summary
+    failed = attempt.failed
     coverage = summary.coverage
     if attempt.is_late and not summary.held and coverage is not None:
         why = f"cut off by --timeout before {options.check_steps} steps were done: {coverage.reason}"

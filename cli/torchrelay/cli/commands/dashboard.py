@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import secrets
 import socket
@@ -15,22 +16,24 @@ from pathlib import Path
 from typing import Any
 
 from torchrelay.cli.display import narrate
-from torchrelay.cli.display.render import clock
 from torchrelay.cli.display.teller import make_console
 from torchrelay.cli.folders import folder
 from torchrelay.cli.folders.history import history_folder, kept_runs
 from torchrelay.cli.folders.kept_run import RunHead
+from torchrelay.cli.folders.meant_job import meant_job
+from torchrelay.cli.folders.shown_run import name_start_and_folder, shown_command
 from torchrelay.cli.jobs.live_run import LOOK_AGAIN_S, follow_jobs
 from torchrelay.dashboard import words
 from torchrelay.dashboard.event_lines import EventLines
 from torchrelay.dashboard.hub import Answer, Hub
 from torchrelay.dashboard.record import RunRecord
+from torchrelay.dashboard.tokens import SHORTEST_TOKEN, is_token, one_token
 from torchrelay.dashboard.view import Seen
 from torchrelay.protocol.errors import UserError
 
-SILENT_S, SILENT_STEPS = 120.0, 10
+SILENT_S = 120.0
+SILENT_STEPS = 10
 """For so long, and for the time of so many steps, a run may say nothing."""
-SHORTEST_TOKEN = 16
 KEPT_SHOWN = 20
 """Of the runs that are over."""
 
@@ -51,17 +54,19 @@ class FileRun:
     """A run whose events are in a file, which may still grow. It can be asked for nothing. `head`: of a kept run that is over."""
 
     def __init__(self, lines: EventLines, head: RunHead | None = None) -> None:
-        self._lines, self._head = lines, head
+        self._lines = lines
+        self._head = head
         self._problem = ""
 
     def seen(self) -> Seen:
-        record, head = self._lines.record, self._head
+        record = self._lines.record
+        head = self._head
         if head is None:
             problem = self._problem or silence(record, time.time())
             return Seen(record, record.newest_s, str(self._lines.path), unreachable=problem)
         killed = "" if record.ended is not None else "no end was written: its command was killed"
-        when = ", ".join(filter(None, (head.name, f"began {clock(head.started_s)}", f"in {head.working_folder}")))
-        command = " ".join(("torchrelay", *head.command))
+        when = name_start_and_folder(head.name, head.started_s, head.working_folder)
+        command = shown_command(head.command)
         return Seen(record, record.newest_s, command, unreachable=killed, when=when, is_over=True)
 
     async def follow(self) -> None:
@@ -74,10 +79,10 @@ class FileRun:
                 return
             await asyncio.sleep(0 if more else LOOK_AGAIN_S)
 
-    async def migrate(self, rank: int, reason: str) -> Answer:
+    async def migrate(self, rank: int, reason: str, by: str) -> Answer:
         return Answer(False, "this is the file of a run: nothing can be asked of it")
 
-    async def clear(self, subject: str, reason: str, check: bool) -> Answer:
+    async def clear(self, subject: str, reason: str, check: bool, by: str) -> Answer:
         return Answer(False, "this is the file of a run: nothing can be asked of it")
 
 
@@ -104,7 +109,7 @@ async def dashboard(options: DashboardOptions) -> int:
         following = asyncio.ensure_future(_prepare(hub, options))
         port = sock.getsockname()[1]
         names = {*guard.LOOPBACK_NAMES, _in_url(options.host), *options.allow_hosts}
-        serving = server.make_server(server.make_app(hub, names, token))
+        serving = server.make_server(server.make_app(hub, names, one_token(token)))
         _say(f"the dashboard is at http://{_in_url(options.host)}:{port}/ (Ctrl-C ends it)")
         if options.token_file is not None:
             _say(f"moves and clears can be asked for with the token in {options.token_file}")
@@ -134,7 +139,7 @@ def _prepare(hub: Hub, options: DashboardOptions) -> Coroutine[Any, Any, None]:
         return run.follow()
     state = folder.state_folder(os.environ)
     if options.run_id is not None:
-        folder.choose_run(state, options.run_id)
+        meant_job(state, options.run_id)
     return _follow_all(hub, state) if options.run_id is None else follow_jobs(hub.put, state, options.run_id)
 
 
@@ -172,7 +177,7 @@ def read_token(path: Path) -> str:
         token = path.read_text().strip()
     except (OSError, UnicodeDecodeError) as e:
         raise UserError(f"--token-file {path}: {e}") from e
-    if len(token) < SHORTEST_TOKEN or not token.isascii():
+    if not is_token(token):
         raise UserError(f"--token-file {path}: a token has {SHORTEST_TOKEN} letters and digits at least")
     return token
 
@@ -182,7 +187,8 @@ def _listen(host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=64)
     except OSError as e:
-        raise UserError(f"--host {host} --port {port}: {e.strerror}; `--port 0` takes a free one") from e
+        hint = "\nhint: --port 0 takes a free one" if e.errno == errno.EADDRINUSE else ""
+        raise UserError(f"--host {host} --port {port}: {os.strerror(e.errno or 0).lower()}{hint}") from e
 
 
 def _in_url(host: str) -> str:

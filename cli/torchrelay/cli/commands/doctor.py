@@ -11,13 +11,16 @@ from typing import TextIO
 from rich.text import Text
 
 from torchrelay.cli.command_line.given import GivenOptions
+from torchrelay.cli.display import narrate
 from torchrelay.cli.display.answers import print_json
 from torchrelay.cli.display.teller import make_console
 from torchrelay.cli.machine import LocalMachine
 from torchrelay.cli.preflight.checks import CHECKS, DOCS, CheckResult, Group, look
+from torchrelay.cli.preflight.checks_meet import ChecksWait
 from torchrelay.cli.preflight.finding import FindingMark
 from torchrelay.cli.preflight.probe import Probe
 from torchrelay.cli.preflight.subject import subject_of
+from torchrelay.cli.run.checks_host import ChecksHost
 
 EXIT_SOMETHING_IS_WRONG = 1
 _STYLES = {FindingMark.WELL: "green", FindingMark.WARNING: "yellow", FindingMark.BAD: "red"}
@@ -44,12 +47,17 @@ class DoctorJson:
     checks: tuple[CheckedJson, ...]
 
 
-def doctor(given: GivenOptions, environ: Mapping[str, str]) -> int:
+def doctor(given: GivenOptions, environ: Mapping[str, str], wait_s: float) -> int:
     """Make all checks, print the findings, and return the exit code.
 
-    `given`: the options of the run that the checks are about; its script may be empty.
+    `given`: the options of the run that the checks are about; its script may be empty. `wait_s`: for the checks of other machines.
     """
-    found = look(CHECKS, Probe(environ), subject_of(given, LocalMachine(), environ))
+
+    def say(text: str) -> None:
+        make_console(sys.stderr).print(narrate.line(text, "dim"))
+
+    wait = ChecksWait(wait_s, ChecksHost(say), say)
+    found = look(CHECKS, Probe(environ, wait), subject_of(given, LocalMachine(), environ))
     if given.json_summary:
         print_json(as_json(found))
     else:
@@ -90,7 +98,8 @@ def as_json(found: Sequence[CheckResult]) -> DoctorJson:
 
 
 def _checked(found: CheckResult) -> CheckedJson:
-    check, finding = found.check, found.finding
+    check = found.check
+    finding = found.finding
     see = f"{DOCS}#{check.anchor}"
     return CheckedJson(check.name, check.group, finding.mark, finding.text, finding.remedy, see)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
+from torchrelay.cli.display import narrate
+from torchrelay.cli.display.teller import make_console
 from torchrelay.dashboard import story, words
 from torchrelay.dashboard.event_lines import EventLines
 from torchrelay.dashboard.headline import headline
@@ -26,7 +29,8 @@ COLORS = {
     "first_step": "#d8944a",
     "checkpoint": "#7c5c43",
 }
-GREEN, AMBER = "#2c7a58", "#e3b04b"
+GREEN = "#2c7a58"
+AMBER = "#e3b04b"
 
 
 def plot(events: Path, out: Path) -> int:
@@ -57,6 +61,7 @@ def plot(events: Path, out: Path) -> int:
         raise UserError(f"-o {out}: {e}") from e
     finally:
         plt.close(figure)
+    make_console(sys.stderr).print(narrate.line(f"the picture of run {record.run_id} is in {out}"))
     return 0
 
 
@@ -94,5 +99,5 @@ def _phases(axis: Any, record: RunRecord, moves: list[MigrationRecord]) -> None:
     axis.spines[["top", "right", "left"]].set_visible(False)
     axis.tick_params(axis="y", length=0)
     axis.legend(
-        loc="upper center", bbox_to_anchor=(0.4, -0.35 if len(moves) < 4 else -0.16), ncols=5, fontsize=7, frameon=False
+        loc="upper center", bbox_to_anchor=(0.4, -0.5 if len(moves) < 4 else -0.2), ncols=5, fontsize=7, frameon=False
     )

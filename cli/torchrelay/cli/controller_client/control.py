@@ -67,7 +67,8 @@ class Control:
     """Calls to one controller. Each raises ChannelClosedError when it cannot be reached, FatalError when it fails."""
 
     def __init__(self, host: str, port: int, secret: bytes) -> None:
-        self._address, self._by = target(host, port), local_user()
+        self._address = target(host, port)
+        self._by = local_user()
         self._channel = Credentials.from_secret(secret, "command line").channel(self._address)
         self._stub = relay_pb2_grpc.RelayStub(self._channel)
 

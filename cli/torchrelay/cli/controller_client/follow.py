@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
@@ -16,7 +17,7 @@ from torchrelay.cli.display.teller import Teller
 from torchrelay.cli.folders.kept_run import RunWriter
 from torchrelay.dashboard.event_writer import json_line
 from torchrelay.protocol.errors import ChannelClosedError, FatalError, FrameError
-from torchrelay.protocol.events import Occurrence, from_job_event
+from torchrelay.protocol.events import JobFinished, Occurrence, from_job_event, to_job_event
 from torchrelay.protocol.messages import JobEvent
 
 AGAIN_S = 0.2
@@ -36,7 +37,9 @@ class JobFollower:
         notify: Callable[[RunSummary, RunSummary, Occurrence], None] = lambda before, now, event: None,
     ) -> None:
         self._teller = teller
-        self._path, self._kept, self._notify = events_file, kept, notify
+        self._path = events_file
+        self._kept = kept
+        self._notify = notify
         self._file: TextIO | None = None
         self._newest_s = 0.0
         self.summary = RunSummary(is_kept=kept is not None)
@@ -88,17 +91,26 @@ class JobFollower:
                 return True
         return False
 
-    def take(self, event: JobEvent) -> None:
+    def ended(self, exit_code: int, reason: str) -> None:
+        """Write down how the job ended, as its command knows, where no controller has said so."""
+        if self.summary.exit_code is None:
+            self._write(to_job_event(JobFinished(exit_code, reason), time.time()))
+
+    def _write(self, event: JobEvent) -> None:
         if self._file is not None:
             self._file.write(json_line(event) + "\n")
             self._file.flush()
         if self._kept is not None:
             self._kept.take(event)
+
+    def take(self, event: JobEvent) -> None:
+        self._write(event)
         try:
             occurrence = from_job_event(event)
         except FrameError:  # of a newer controller: it is in the file, and means nothing to this version
             return
-        before, self.summary = self.summary, fold(self.summary, occurrence, event.time_s)
+        before = self.summary
+        self.summary = fold(self.summary, occurrence, event.time_s)
         self._teller.event(before, self.summary, occurrence)
         self._notify(before, self.summary, occurrence)
         self.heard(before, self.summary)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from torchrelay.cli.controller_client.control import Control
 from torchrelay.cli.folders import folder
+from torchrelay.cli.folders.meant_job import meant_job
 from torchrelay.protocol.errors import ChannelClosedError, FatalError
 
 
@@ -17,7 +18,7 @@ async def controller_of(state: Path, wanted: str | None) -> AsyncIterator[tuple[
 
     Raises UserError if there is no such job, FatalError if its controller does not answer.
     """
-    run = folder.choose_run(state, wanted)
+    run = meant_job(state, wanted)
     async with Control(run.controller_host, run.controller_port, folder.read_secret(state / run.folder)) as control:
         try:
             yield run, control

@@ -36,10 +36,14 @@ POLL_S = 0.1
 AGENT_SILENT_S = 9.0
 TARGET_RIGHT = 0.95
 TARGET_FALSE_ALARMS = 1.0
-PROCESS_LIMIT_S, SILENCE_LIMIT_S = 1.0, 10.0
+PROCESS_LIMIT_S = 1.0
+SILENCE_LIMIT_S = 10.0
 STOPPED_LIMIT_S = 2.0
-HANG_STEPS, HANG_EXTRA_S = 3, 5.0
-KILLED, STOPPED, HUNG = (1, 30), (0, 80), (1, 140)
+HANG_STEPS = 3
+HANG_EXTRA_S = 5.0
+KILLED = (1, 30)
+STOPPED = (0, 80)
+HUNG = (1, 140)
 """Rank and step."""
 LOSSES = 3
 """Of these."""
@@ -105,7 +109,8 @@ def _replay(out: Path, script: Path, are_done: Callable[[int], None]) -> list[Sc
     """Play faults of devices in a job that only observes. At the end stop its agent, as in a node that hangs."""
     episodes = load_episodes()
     out.mkdir(parents=True, exist_ok=True)
-    plan, played = out / "timeline.json", out / "played.jsonl"
+    plan = out / "timeline.json"
+    played = out / "played.jsonl"
     plan.write_text(json.dumps(timeline(episodes)))
     played.unlink(missing_ok=True)
     with _running(out, script, ["--observe", "--replay", str(plan)]) as job:
@@ -117,7 +122,8 @@ def _replay(out: Path, script: Path, are_done: Callable[[int], None]) -> list[Sc
             job.wait(lambda: any(v["rule"] == "node-silent" for v in job.named("health_verdict")), "", AGENT_SILENT_S)
         finally:
             os.kill(agent, signal.SIGCONT)
-        verdicts, times = job.named("health_verdict"), _lines(played)
+        verdicts = job.named("health_verdict")
+        times = _lines(played)
     silent = next((v["time_s"] - stopped_s for v in verdicts if v["rule"] == "node-silent"), None)
     begun = [[p["time_s"] for p in times if p["name"] == e["class"]] for e in episodes]
     ends = [*(b[0] if b else math.inf for b in begun[1:]), stopped_s]
@@ -183,7 +189,8 @@ def _noise(device_days: float, seed: int) -> dict[str, Any]:
 
 class _Job:
     def __init__(self, process: subprocess.Popen[bytes], out: Path) -> None:
-        self._process, self._out = process, out
+        self._process = process
+        self._out = out
 
     def named(self, name: str) -> list[dict[str, Any]]:
         return [e for e in _lines(self._out / "events.jsonl") if e["name"] == name]

@@ -61,7 +61,8 @@ def judge(
     `played_s`: when each of the episode's calls was made; `verdicts`: the job's events health_verdict.
     `until_s`: when the next episode began; what is said from then on is not about this one.
     """
-    name, expected = str(episode["class"]), str(episode["expect"])
+    name = str(episode["class"])
+    expected = str(episode["expect"])
     limit_s = None if expected == IGNORE else float(episode["within_s"])
     if not played_s:
         return ScoreRow(name, expected, "not played", None, limit_s)

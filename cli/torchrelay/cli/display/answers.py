@@ -7,13 +7,20 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-ACCEPTED, REFUSED = "accepted", "refused"
+ACCEPTED = "accepted"
+REFUSED = "refused"
 """Outcomes of what is not waited for, and of what never began."""
 NO_ANSWER = "no-answer"
-READY, NOT_READY = "ready", "not-ready"
-FREE, NOT_FREE = "free", "not-free"
-DONE, CLEARED, CHECKING = "done", "cleared", "checking"
-ENDED, TOLD, RUNNING = "ended", "told", "running"
+READY = "ready"
+NOT_READY = "not-ready"
+FREE = "free"
+NOT_FREE = "not-free"
+DONE = "done"
+CLEARED = "cleared"
+CHECKING = "checking"
+ENDED = "ended"
+TOLD = "told"
+RUNNING = "running"
 
 
 @dataclass(frozen=True)

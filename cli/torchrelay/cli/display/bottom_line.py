@@ -10,7 +10,8 @@ import os
 from collections.abc import Mapping
 from typing import TextIO
 
-_SAVE, _RESTORE = "\x1b7", "\x1b8"
+_SAVE = "\x1b7"
+_RESTORE = "\x1b8"
 MINIMUM_ROWS = 6
 
 

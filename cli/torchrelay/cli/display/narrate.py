@@ -32,23 +32,28 @@ from torchrelay.protocol.transport.wire import from_plain
 from torchrelay.protocol.words.causes import ProtectionCause
 from torchrelay.protocol.words.level import Level
 from torchrelay.protocol.words.phases import ABANDONED, CHECKPOINT, CLEARED, PLANNED, RESUME, ROLLBACK, SAVE, SAVED
+from torchrelay.protocol.words.rank_words import JOB_OVER, WAITS_FOR_SPARE
 from torchrelay.protocol.words.rehearsal_words import sentence
 
-PREFIX = "torchrelay: "
 SHOWN_CALLS = 8
 HOW_FAR_EVERY_S = 5.0
 """So often a line says how far tensors are, where nothing shows a bar."""
 _LEVEL_STYLES = {"warning": "yellow", "error": "red"}
+_WORDS = {style: f"{level}: " for level, style in _LEVEL_STYLES.items()}
 
 
 def line(text: str, style: str = "") -> Text:
-    """Return one line of torchrelay's own, marked as such among the script's lines."""
-    return Text.assemble((PREFIX, "bold"), (text, style))
+    """Return one line. It begins with `error:` or `warning:` where its style says so, which a pipe does not show.
+
+    A line that begins with spaces belongs to the one before it, and has no such word.
+    """
+    word = "" if text.startswith(" ") else _WORDS.get(style, "")
+    return Text.assemble((word, f"bold {style}"), (text, style))
 
 
 def hint(command: str) -> Text:
     """Return a line that says what to do: a command that works when pasted."""
-    return line(f"hint: {command}", "dim")
+    return Text(f"hint: {command}", style="dim")
 
 
 def _of(command: str, summary: RunSummary) -> str:
@@ -138,7 +143,8 @@ def _notes(before: RunSummary, event: events.Occurrence, verbose: bool) -> list[
         case events.MoveNotMade():
             record = before.migration(event.migration)
             told = record is not None and record.outcome == ABANDONED
-            return [] if told else [_not_moved(event)]
+            overtaken = event.reason.startswith(JOB_OVER)  # how the job ends is told, too
+            return [] if told or (overtaken and not verbose) else [_not_moved(event)]
         case events.Log() if event.level in _LEVEL_STYLES:
             return [line(event.text, _LEVEL_STYLES[event.level])]
     return []
@@ -171,9 +177,9 @@ def _verdict(before: RunSummary, event: events.HealthVerdict) -> list[Text]:
     who = f"rank{'' if is_one else 's'} {render.listed(event.ranks)}" if event.ranks else ""
     what = f"{event.action} {who}".strip()
     if event.outcome == "observed":
-        told = [line(f"would {what}, and only observes: {event.reason}", "yellow")]
+        told = [line(f"torchrelay only observes, and would {what}: {event.reason}", "yellow")]
     elif event.outcome == "refused":
-        told = [line(f"does not {what} by itself: {event.reason}", "red")]
+        told = [line(f"torchrelay does not {what} by itself: {event.reason}", "red")]
     elif who and event.action in _JUDGED:
         told = [line(f"{who} {'is' if is_one else 'are'} {_JUDGED[event.action]}: {event.reason}", "yellow")]
     else:
@@ -244,7 +250,7 @@ def _started(event: events.MigrationStarted) -> Text:
     else:
         what = "is to move" if event.kind == PLANNED else "is lost"
         text = f"rank {event.rank} {what}{_because(event.reason)}"
-    return line(f"migration {event.migration}: {text}{_by(event.by)}", "yellow")
+    return line(f"migration {event.migration}: {text}{_by(event.by)}", "" if event.kind == PLANNED else "yellow")
 
 
 def _how_far(before: RunSummary, event: events.MigrationProgressed) -> list[Text]:
@@ -304,6 +310,8 @@ def _node_lost(event: events.NodeLost) -> Text:
 
 
 def _not_moved(move: events.MoveNotMade) -> Text:
+    if move.reason.endswith(WAITS_FOR_SPARE):
+        return line(f"rank {move.rank} is to move ({move.asked}), and waits: {move.reason}", "yellow")
     text = f"the planned migration of rank {move.rank} did not take place ({move.asked}){_because(move.reason)}"
     return line(text, "red")
 
@@ -333,10 +341,10 @@ def closing(
         told += [render.rungs_table(taken), Text()]
     told += [_not_moved(move) for move in summary.moves_not_made]
     if exit_code == EXIT_NO_SPARE_LEFT and summary.checkpoint:
-        told.append(line(summary.reason.partition("; go on with")[0], "yellow"))
+        told.append(line(summary.reason.partition("; go on with")[0], "red"))
         told += _no_restart(summary, no_restart)
-        several = [line(f"go on with, on {n}: {text}", "bold") for n, text in summary.resume_commands.items()]
-        told += several or [line(f"go on with: {resume_command}", "bold")]
+        several = [hint(f"{text}  # on {node}") for node, text in summary.resume_commands.items()]
+        told += several or [hint(resume_command)]
     elif exit_code == EXIT_FAULT_NOT_INJECTED and summary.exit_code == 0:
         told += [line(f"the fault {fault} never fired", "red") for fault in never_fired]
     elif exit_code > 128 and summary.reason == f"stopped by {_signal(exit_code - 128)}":
@@ -363,8 +371,8 @@ def _signal(number: int) -> str:
 
 
 def _no_restart(summary: RunSummary, reason: str) -> list[Text]:
-    began = [line(f"it began with: {summary.began_with}", "yellow")] if summary.began_with else []
-    return [*began, *([line(f"not started again: {reason}", "yellow")] if reason else [])]
+    began = [line(f"  it began with: {summary.began_with}")] if summary.began_with else []
+    return [*began, *([line(f"  not started again: {reason}")] if reason else [])]
 
 
 def _done(summary: RunSummary) -> str:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from torchrelay.cli.display.fitting_table import table_of
 from torchrelay.cli.display.rungs import in_words
 from torchrelay.cli.display.summary import UNDER_WAY, MigrationSummary, RestartSummary, RunSummary
 from torchrelay.cli.folders.folder import KnownRun, RungTaken
+from torchrelay.cli.folders.shown_run import clock
 from torchrelay.dashboard import words
 from torchrelay.dashboard.words import size as size
 from torchrelay.protocol import events
@@ -46,11 +47,6 @@ def seconds(value_s: float) -> str:
     return f"{value_s:.2f}"
 
 
-def clock(time_s: float) -> str:
-    """Return a time of day, with its date."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))
-
-
 def phase(value: str) -> str:
     """Return a phase as the head of a table has it."""
     return value.replace("_", " ")
@@ -67,13 +63,6 @@ def step(boundary: int) -> str:
     return str(boundary) if boundary >= 0 else "-"
 
 
-def _table(*columns: str, right: tuple[str, ...] = (), gap: int = 2) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
-    for name in columns:
-        table.add_column(name, justify="right" if name in right else "left", no_wrap=name not in ("reason", "why"))
-    return table
-
-
 def progress_line(summary: RunSummary) -> Text:
     """Return the one line that a terminal shows while the job runs."""
     parts = [count(summary.ranks, "rank")] if summary.moving is None else []
@@ -85,7 +74,8 @@ def progress_line(summary: RunSummary) -> Text:
     else:
         parts.append("setting up")
     if summary.moving is None:  # else the line has something else to tell
-        parts.append(count(summary.spares, "spare"))
+        pool = summary.pool
+        parts.append(spares(pool) if pool is not None and pool.wanted else count(summary.spares, "spare"))
     line = Text.assemble((" torchrelay  ", "bold"), " · ".join(parts))
     if running is not None:
         everybody = "ranks save a checkpoint" if running.kind == SAVE else "ranks are entering"
@@ -110,7 +100,7 @@ def protection(level: Level, reason: str) -> Text:
 
 def migrations_table(migrations: tuple[MigrationSummary, ...]) -> RenderableType:
     """Return every migration with its outcome, then the seconds of downtime by phase, with their sum."""
-    what = _table(
+    what = table_of(
         "migration", "rank", "kind", "outcome", "spare", "redone", "moved", "reason", right=("rank", "redone")
     )
     for m in migrations:
@@ -127,7 +117,7 @@ def migrations_table(migrations: tuple[MigrationSummary, ...]) -> RenderableType
     saved = any(m.downtime_s.get(SAVING_ROW) for m in migrations)
     rows = tuple(row for row in DOWNTIME_ROWS if row != SAVING_ROW or saved)  # one column more does not fit for nothing
     names = tuple(map(phase, rows))
-    when = _table("seconds of", *names, "sum", right=(*names, "sum"), gap=1)  # 80 columns
+    when = table_of("seconds of", *names, "sum", right=(*names, "sum"), gap=1)  # 80 columns
     for m in migrations:
         when.add_row(m.migration, *(seconds(m.downtime_s.get(p, 0.0)) for p in rows), seconds(m.total_s))
     if len(migrations) > 1:
@@ -139,7 +129,7 @@ def migrations_table(migrations: tuple[MigrationSummary, ...]) -> RenderableType
 
 def restarts_table(restarts: tuple[RestartSummary, ...]) -> RenderableType:
     """Return every restart of all processes, with the steps and seconds that it cost."""
-    table = _table(
+    table = table_of(
         "restart", "rung", "at step", "lost", "seconds", "why", right=("restart", "at step", "lost", "seconds")
     )
     for r in restarts:
@@ -150,7 +140,7 @@ def restarts_table(restarts: tuple[RestartSummary, ...]) -> RenderableType:
 
 def rungs_table(taken: tuple[RungTaken, ...]) -> RenderableType:
     """Return each rung that was taken after losses, with the steps and seconds that it cost."""
-    table = _table("rung", "times", "redone", "seconds", right=("times", "redone", "seconds"))
+    table = table_of("rung", "times", "redone", "seconds", right=("times", "redone", "seconds"))
     for r in taken:
         table.add_row(r.rung, str(r.times), str(r.steps), seconds(r.seconds))
     return table
@@ -162,7 +152,7 @@ def spares_view(status: JobStatus) -> RenderableType:
     head = Text(spares(counts) + (f": {counts.reason}" if counts.reason else ""))
     parts: list[RenderableType] = [head]
     if status.spares:
-        table = _table("spare", "node", "pid", "state", "for", "why", right=("pid",))
+        table = table_of("spare", "node", "pid", "state", "for", "why", right=("pid",))
         for s in status.spares:
             style = {"ready": "green", "quarantined": "red"}.get(s.state, "yellow")
             table.add_row(s.worker, s.node, str(s.pid), Text(s.state, style=style), age(s.age_s), Text(s.reason))
@@ -216,7 +206,7 @@ def status_view(status: JobStatus, run: KnownRun) -> RenderableType:
         head.add_row("" if number else "quarantine", Text(text, style="yellow"))
     for number, text in enumerate(status.health):
         head.add_row("" if number else "health", Text(text))
-    ranks = _table("rank", "worker", "node", "pid", "step", "phase", "state", right=("rank", "pid", "step"))
+    ranks = table_of("rank", "worker", "node", "pid", "step", "phase", "state", right=("rank", "pid", "step"))
     for r in status.ranks:
         state = Text(r.state, style=STATE_STYLES.get(r.state, "default"))
         ranks.add_row(str(r.rank), r.worker, r.node, str(r.pid), step(r.boundary), r.phase, state)

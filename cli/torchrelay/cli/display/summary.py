@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from torchrelay.dashboard.run_facts import still_not_made
 from torchrelay.protocol import events
 from torchrelay.protocol.messages import Coverage
 from torchrelay.protocol.names import REHEARSAL_BROKEN_OFF
@@ -235,7 +236,10 @@ def fold(s: RunSummary, event: events.Occurrence, time_s: float) -> RunSummary: 
         case events.MigrationProgressed():
             return replace(s, moving=event)
         case events.MigrationFinished():
-            return replace(_finished(s, event), moving=None)
+            left = still_not_made(s.moves_not_made, event)
+            return replace(_finished(s, event), moving=None, moves_not_made=left)
+        case events.QuarantineCleared():
+            return replace(s, moves_not_made=still_not_made(s.moves_not_made, event))
         case events.HealthVerdict():
             return replace(s, health_verdicts=(*s.health_verdicts, event))
         case events.MoveNotMade():

@@ -24,6 +24,8 @@ _MOVES_THE_LINE = (
     events.MigrationProgressed,
     events.MigrationFinished,
 )
+PREFIX = "torchrelay: "
+"""Before each line that stands among a script's."""
 MINIMUM_WIDTH = 100
 """Where no terminal says how wide it is, tables are not squeezed."""
 
@@ -35,12 +37,21 @@ def make_console(stream: TextIO) -> Console:
     return Console(file=stream, highlight=False, soft_wrap=True, width=MINIMUM_WIDTH)
 
 
+def among_others(text: RenderableType) -> RenderableType:
+    """Return a line as it stands among lines of a script. Tables and empty lines stay as they are."""
+    return Text.assemble((PREFIX, "bold"), text) if isinstance(text, Text) and text.plain else text
+
+
 class Teller:
-    """Tells a run on a terminal or in a log. `quiet`: only what is asked for with `say`; `verbose`: details, too."""
+    """Tells a run on a terminal or in a log, among the lines of its script.
+
+    `quiet`: only what is asked for with `say`; `verbose`: details, too.
+    """
 
     def __init__(self, stream: TextIO, environment: Mapping[str, str], quiet: bool, verbose: bool = False) -> None:
         self._console = make_console(unfailing(stream))
-        self._quiet, self._verbose = quiet, verbose
+        self._quiet = quiet
+        self._verbose = verbose
         self._lines = LogLines.from_environ(LogPart.COMMAND, environment)
         live = not quiet and not self._lines.is_json and bottom_line.is_possible(stream, environment)
         self._bottom = bottom_line.BottomLine(stream.fileno()) if live else None
@@ -63,7 +74,7 @@ class Teller:
             if self._lines.is_json:
                 self._say_as_json(text)
             else:
-                self._console.print(text)
+                self._console.print(among_others(text))
 
     def _show(self, summary: RunSummary) -> None:
         assert self._bottom is not None
@@ -77,7 +88,7 @@ class Teller:
         if isinstance(text, Text) and text.plain:
             styles = {str(span.style) for span in text.spans}
             level = "error" if "red" in styles else "warning" if "yellow" in styles else "info"
-            told = text.plain.removeprefix(narrate.PREFIX)
+            told = text.plain.removeprefix(f"{level}: ")
             self._console.print(self._lines.json_line(level, told, time.time()), markup=False, soft_wrap=True)
 
     def close(self) -> None:

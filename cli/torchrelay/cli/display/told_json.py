@@ -20,6 +20,14 @@ class SparesJson:
 
 
 @dataclass(frozen=True)
+class QuarantineLine:
+    """A device or node (`subject`, as in events) that is given no rank, and why."""
+
+    subject: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class StatusJson:
     """One job of `torchrelay status --json`. `coverage`: as in `torchrelay check --json` and the event; None before it is known.
 
@@ -45,7 +53,7 @@ class StatusJson:
     ranks: tuple[RankStatus, ...]
     ranks_spread: int
     spread_reason: str
-    quarantine: tuple[str, ...]
+    quarantine: tuple[QuarantineLine, ...]
     health: tuple[str, ...]
     restarts: tuple[str, ...]
     rungs: tuple[RungTaken, ...]
@@ -55,6 +63,11 @@ def spares_of(status: JobStatus) -> SparesJson:
     return SparesJson(
         status.spares_wanted, status.spares_warm, status.spares_making, status.spares_reason, status.spares
     )
+
+
+def quarantined(status: JobStatus) -> tuple[QuarantineLine, ...]:
+    found = (line.partition(": ") for line in status.quarantine)
+    return tuple(QuarantineLine(subject, reason) for subject, _, reason in found)
 
 
 def status_of(status: JobStatus, run: KnownRun) -> StatusJson:
@@ -77,7 +90,7 @@ def status_of(status: JobStatus, run: KnownRun) -> StatusJson:
         ranks=status.ranks,
         ranks_spread=status.ranks_spread,
         spread_reason=status.spread_reason,
-        quarantine=status.quarantine,
+        quarantine=quarantined(status),
         health=status.health,
         restarts=run.restarts,
         rungs=run.rungs,
@@ -89,4 +102,4 @@ class QuarantineJson:
     """`torchrelay quarantine list --json`: devices and nodes, each with its reason."""
 
     run_id: str
-    quarantine: tuple[str, ...]
+    quarantine: tuple[QuarantineLine, ...]

@@ -19,7 +19,7 @@ def waiting(console: Console, what: str, total: int) -> Iterator[Callable[[int],
         yield lambda done: None
         return
     columns = (
-        TextColumn("torchrelay: {task.description}"),
+        TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -37,7 +37,7 @@ def waiting_for_bytes(console: Console) -> Iterator[Callable[[MigrationProgresse
     if not console.is_terminal:
         yield lambda moving: None
         return
-    columns = (TextColumn("torchrelay: {task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", visible=False, text="")
 
@@ -45,7 +45,9 @@ def waiting_for_bytes(console: Console) -> Iterator[Callable[[MigrationProgresse
             if moving is None:
                 progress.update(task, visible=False)
             else:
-                done, total, text = moving.done_bytes, moving.total_bytes, words.how_far(moving)
+                done = moving.done_bytes
+                total = moving.total_bytes
+                text = words.how_far(moving)
                 progress.update(task, description=moving.phase, completed=done, total=total, text=text, visible=True)
 
         yield how_far

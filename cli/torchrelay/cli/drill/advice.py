@@ -21,6 +21,7 @@ ADVICE = {
     "step-behind-loop": "step in the loop, at its last batch (`if i + 1 == len(loader)`)",
     "no-loop": "put the optimizer's step into a loop of the script's own files",
     "large-fresh-tensor": "keep what is read after the step in a buffer of the module, or compute it before the step",
+    "late-read": "read the tensor before the optimizer step, or after the last write to it, and do not write through `.data`",
     "no-replica": "give --buddy-every K: ranks keep copies of what nobody else holds, and go back to them",
     "fsdp1": "use fully_shard, or give --buddy-every K",
     "array": "keep the array in a tensor, or make it anew in each step",
@@ -34,6 +35,7 @@ ADVICE = {
     "nvshmem": "use plain collectives in place of NVSHMEM",
     "shared-device-memory": "give other processes copies in host memory",
     "async-save": "save with the thread that trains",
+    "text": "put the file back as it was, or start the job again with the new one",
     "own-result": "let all ranks take part in what communicates after the optimizer step",
 }
 

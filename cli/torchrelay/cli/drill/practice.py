@@ -150,12 +150,14 @@ def _run(
     keep: Callable[[DrillRun, Cell], None],
 ) -> list[StruckCell]:
     """Return what became of each fault. If the run does not speak for all, return only the fault that it did not get past."""
-    faults, together = sum(len(cell.faults) for cell in of_run), len(of_run)
+    faults = sum(len(cell.faults) for cell in of_run)
+    together = len(of_run)
     run = run_relay(program, folder, found.reference, of_run, faults + 1, found.limit_s(faults))
     ran = as_ran(found, run, of_run)
     verdicts = speaks_for_each(of_run, ran) if len(of_run) > 1 else [classify(ran)]
     if verdicts is None:
-        of_run, verdicts = [stopped_at(of_run, ran)], [classify(ran)]
+        of_run = [stopped_at(of_run, ran)]
+        verdicts = [classify(ran)]
     results = [
         StruckCell(cell, _in_place(promise.outcome(cell, ran, verdict), run, program), run.wall_s, together)
         for cell, verdict in zip(of_run, verdicts, strict=True)

@@ -13,8 +13,12 @@ from torchrelay.protocol import events
 from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, PART_OF_STEP
 from torchrelay.protocol.words.phases import COMMITTED
 
-IDENTICAL, OTHERWISE, REFUSED, NOT_STRUCK = "identical", "otherwise", "refused", "not-struck"
-FALSE_PROMISE, WRONG = "false-promise", "wrong"
+IDENTICAL = "identical"
+OTHERWISE = "otherwise"
+REFUSED = "refused"
+NOT_STRUCK = "not-struck"
+FALSE_PROMISE = "false-promise"
+WRONG = "wrong"
 OUTCOMES = (IDENTICAL, OTHERWISE, REFUSED, NOT_STRUCK, FALSE_PROMISE, WRONG)
 """From best to worst. `otherwise`: the same numbers, after more than the step in flight was done again."""
 

@@ -70,7 +70,8 @@ def _take(record: Record, line: Mapping[str, Any]) -> None:
         record.lines.append(
             Line(line["process"], line["step"], line["entered_s"], line["left_s"], line["memory_bytes"])
         )
-        record.end, record.stopped = None, False
+        record.end = None
+        record.stopped = False
     elif "end" in line:
         record.end = line["end"]
     elif "stopped" in line:
@@ -79,7 +80,7 @@ def _take(record: Record, line: Mapping[str, Any]) -> None:
         record.unrecorded = line["unrecorded"]
 
 
-# Two undisturbed runs.
+# How two undisturbed runs are compared.
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def _first_difference(a: Record, b: Record, name: str) -> str:
     return ""
 
 
-# A run that was struck, beside an undisturbed one.
+# How a run that was struck is compared with an undisturbed one.
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,9 @@ def follow(reference: Record, record: Record, judged: Sequence[str]) -> Followed
     places: dict[tuple[str, ...], list[int]] = {}
     for number, content in enumerate(contents, 1):
         places.setdefault(content, []).append(number)
-    steps, process, in_a_row = 0, -1, 0
+    steps = 0
+    process = -1
+    in_a_row = 0
     unknown: list[str] = []
     were_right: set[int] = set()
     for line in record.lines:
@@ -158,7 +161,8 @@ def follow(reference: Record, record: Record, judged: Sequence[str]) -> Followed
             unknown.append(_unknown(reference, line, steps, judged))
             continue
         steps = _place(found, steps)
-        unknown, in_a_row = [], 0
+        unknown = []
+        in_a_row = 0
         were_right.add(line.process)
     enough = CERTAIN if process in were_right else CERTAIN_FROM_THE_START
     return Followed(steps, tuple(unknown), in_a_row >= enough)
@@ -220,7 +224,7 @@ def wrong_before_it_ended(reference: Sequence[Record], other: Sequence[Record], 
     return found
 
 
-# Seconds.
+# How seconds are counted.
 
 
 def step_seconds(record: Record) -> list[float]:

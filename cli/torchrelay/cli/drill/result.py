@@ -109,7 +109,8 @@ class DrillJson:
 
 def as_json(drill: Drill) -> DrillJson:
     """Return what the drill has found, for programs."""
-    found, cost = drill.found, drill.found.cost
+    found = drill.found
+    cost = drill.found.cost
     return DrillJson(
         command=tuple(drill.command),
         versions=dict(drill.versions),
@@ -132,7 +133,8 @@ def as_json(drill: Drill) -> DrillJson:
 
 
 def _fault(struck: StruckCell) -> StruckFault:
-    cell, outcome = struck.cell, struck.outcome
+    cell = struck.cell
+    outcome = struck.outcome
     return StruckFault(
         faults=tuple(cell.faults),
         kind=cell.kind,

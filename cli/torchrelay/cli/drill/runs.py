@@ -106,7 +106,8 @@ def run_relay(
 
 
 def _prepare(program: DrilledProgram, folder: Path) -> tuple[Path, Path]:
-    copy, recorded = folder / "work", folder / "recorded"
+    copy = folder / "work"
+    recorded = folder / "recorded"
     recorded.mkdir(parents=True)
     working_folder.copy(program.folder, copy)
     return copy, recorded
@@ -133,9 +134,11 @@ class StandingJob:
 
         This is so if a fault struck when no rank could be replaced, no migration has begun, and for STANDS_S no step was made.
         """
-        told, seen = self._log.occurrences, (len(self._log.occurrences), self._log.summary.boundary)
+        told = self._log.occurrences
+        seen = (len(self._log.occurrences), self._log.summary.boundary)
         if seen != self._seen:
-            self._seen, self._news_s = seen, now_s
+            self._seen = seen
+            self._news_s = now_s
         faults = [place for place, o in enumerate(told) if isinstance(o, events.FaultFired)]
         if now_s - self._news_s < STANDS_S or not faults:
             return False
@@ -146,8 +149,11 @@ class StandingJob:
 
 class _Watch:
     def __init__(self, reference: Reference, recorded: Path, hold: HoldFile | None, log: EventFile) -> None:
-        self._reference, self._recorded, self._hold = reference, recorded, hold
-        self._log, self._standing = log, StandingJob(log)
+        self._reference = reference
+        self._recorded = recorded
+        self._hold = hold
+        self._log = log
+        self._standing = StandingJob(log)
         self._next_s = time.monotonic() + LOOK_S
 
     def __call__(self) -> None:
@@ -177,7 +183,8 @@ def _run(
 ) -> DrillRun:
     began_s = time.monotonic()
     environment = _environment(program, settings, folder)
-    code, diverged = None, ()
+    code = None
+    diverged = ()
     try:
         code = process.run(command, folder, environment, timeout_s, watch, folder / "work")
     except _Diverged as e:

@@ -68,7 +68,8 @@ class Undisturbed:
         """Return the cost; None if too few steps were made to tell."""
         if self.relay is None:
             return None
-        plain, relay = _median_step_s(self.plain), _median_step_s(self.relay)
+        plain = _median_step_s(self.plain)
+        relay = _median_step_s(self.relay)
         if plain <= 0 or relay <= 0:
             return None
         return Cost(plain, relay, _memory_bytes(self.plain), _memory_bytes(self.relay))

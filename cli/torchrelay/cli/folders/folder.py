@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 
 from torchrelay.cli.folders.journals import remove_journals, remove_what_is_left
+from torchrelay.cli.folders.shown_run import shown_command
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.names import ENV_STATE_DIR
 
@@ -82,7 +83,7 @@ class KnownRun:
     def __str__(self) -> str:
         since = time.strftime(" since %H:%M:%S", time.localtime(self.started_s)) if self.started_s else ""
         where = f" in {self.working_folder}" if self.working_folder else ""
-        return " ".join(filter(None, (self.run_id, self.name))) + f"{since}{where}: {' '.join(self.command)}"
+        return " ".join(filter(None, (self.run_id, self.name))) + f"{since}{where}: {shown_command(self.command)}"
 
     def is_running(self) -> bool:
         return any(process.is_running() for process in self.processes)
@@ -217,19 +218,26 @@ def one_of_each(state: Path) -> list[KnownRun]:
     return list({run.run_id: run for run in running_jobs(state)}.values())
 
 
+class NotRunningError(UserError):
+    """No job runs that is meant."""
+
+
 def choose_run(state: Path, wanted: str | None) -> KnownRun:
-    """Return the wanted job, by its id or name. Raises UserError if there is none, or more than one."""
+    """Return the wanted job, by its id or name. Raises NotRunningError if there is none, UserError if there is more than one."""
     runs = one_of_each(state)
     named = {run.run_id for run in running_jobs(state) if run.name == wanted}
     meant = [run for run in runs if wanted in (None, run.run_id)] or [run for run in runs if run.run_id in named]
     if len(meant) == 1:
         return meant[0]
     if not runs:
-        raise UserError(
-            f"no job of this user runs on this machine (looked in {state}); start one with `torchrelay run`"
+        raise NotRunningError(
+            f"no job of this user runs on this machine (looked in {state})\nhint: torchrelay run --help"
         )
     if not meant:
         known = "\n".join(f"  {run}" for run in runs)
-        raise UserError(f"{wanted}: no job of this user on this machine has this id or name. These run:\n{known}")
+        raise NotRunningError(
+            f"{wanted}: no job of this user on this machine has this id or name. These run:\n{known}\n"
+            f"hint: torchrelay status {runs[0].run_id}"
+        )
     which = "\n".join(f"  {run}" for run in meant)
     raise UserError(f"several jobs run here; name one by its id:\n{which}")

@@ -11,9 +11,13 @@ from torchrelay.cli.folders.kept_run import EVENTS_FILE, RunHead, read_head
 from torchrelay.dashboard.event_lines import EventLines
 from torchrelay.dashboard.record import RunRecord
 from torchrelay.protocol.errors import UserError
+from torchrelay.protocol.events import JobFinished
 from torchrelay.protocol.names import ENV_HISTORY_DIR, ENV_STATE_DIR
 
-RUNS_KEPT, MOST_BYTES = 200, 256 << 20
+RUNS_KEPT = 200
+RUNNING = "running"
+KILLED = "no end was written: its command was killed"
+MOST_BYTES = 256 << 20
 NOT_KEPT = f"no run is kept: {ENV_HISTORY_DIR} is empty, or not set beside {ENV_STATE_DIR}"
 KEEP = f"hint: export {ENV_HISTORY_DIR}=$HOME/.local/state/torchrelay/history"
 
@@ -36,6 +40,18 @@ class KeptRun:
     def record(self) -> RunRecord:
         """Read the run's events. Raises UserError if they cannot be read."""
         return EventLines(self.events).read_all()
+
+    def end(self, record: RunRecord) -> tuple[int | None, str]:
+        """Return the exit code, if one was written, and how the run ended in words. `record`: its events."""
+        if record.ended is not None and isinstance(end := record.ended.what, JobFinished):
+            return end.exit_code, end_in_words(end)
+        return None, RUNNING if self.head.is_running else KILLED
+
+
+def end_in_words(end: JobFinished) -> str:
+    """Return `done`, or the exit code with its reason, and who has asked for it."""
+    by = f" (asked for by {end.by})" if end.by else ""
+    return "done" if end.exit_code == 0 else f"exit code {end.exit_code}: {end.reason}{by}"
 
 
 def history_folder(environment: Mapping[str, str]) -> Path | None:
@@ -65,6 +81,15 @@ def kept_runs(history: Path | None) -> list[KeptRun]:
     return [KeptRun(folder, head) for folder, head in heads if head is not None]
 
 
+def kept_record(history: Path | None, run_id: str) -> RunRecord | None:
+    """Return what is kept of a run, which may go on; None if nothing is, or it cannot be read."""
+    run = next((run for run in kept_runs(history) if run.head.run_id == run_id), None)
+    try:
+        return run.record() if run is not None else None
+    except UserError:
+        return None
+
+
 def choose_kept(history: Path | None, wanted: str) -> KeptRun:
     """Return the newest run of this id or name. Raises UserError if there is none."""
     runs = kept_runs(history)
@@ -73,8 +98,9 @@ def choose_kept(history: Path | None, wanted: str) -> KeptRun:
             return run
     if history is None:
         raise UserError(f"run {wanted} does not run, and {NOT_KEPT}\n{KEEP}")
-    known = ", ".join(dict.fromkeys(run.head.run_id for run in runs[:8])) or "none"
-    raise UserError(f"no run {wanted} is kept in {history}; the newest ones: {known}\nhint: torchrelay history")
+    known = ", ".join(dict.fromkeys(run.head.run_id for run in runs[:8]))
+    others = f"the newest ones are {known}" if known else "there is none at all"
+    raise UserError(f"no run {wanted} is kept in {history}; {others}\nhint: torchrelay history")
 
 
 def events_file(environment: Mapping[str, str], given: str | None) -> Path:
@@ -93,7 +119,7 @@ def events_file(environment: Mapping[str, str], given: str | None) -> Path:
     runs = kept_runs(history)
     if not runs:
         kept = f"no run is kept in {history}" if history is not None else NOT_KEPT
-        raise UserError(f"{kept}; name a file of `run --events`")
+        raise UserError(f"{kept}; name a file of `run --events`\nhint: torchrelay run --events events.jsonl train.py")
     return runs[0].events
 
 

@@ -13,7 +13,8 @@ from torchrelay.cli.folders.folder import Process, write_private
 from torchrelay.dashboard.event_writer import EventWriter
 from torchrelay.protocol.messages import JobEvent
 
-HEAD_FILE, EVENTS_FILE = "run.json", "events.jsonl"
+HEAD_FILE = "run.json"
+EVENTS_FILE = "events.jsonl"
 
 
 @dataclass(frozen=True)

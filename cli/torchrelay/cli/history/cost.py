@@ -108,7 +108,8 @@ def restarts_cost(lost_s: Iterable[float], saved_s: Sequence[float], assumed: As
     `lost_s`: when ranks were lost or moved; `saved_s`: when checkpoints were saved. One that is older than half of the assumed
     time between two counts for nothing: a job that saves so often would have had a newer one.
     """
-    cost_s, counted = 0.0, 0
+    cost_s = 0.0
+    counted = 0
     for at_s in lost_s:
         since_s = min((at_s - s for s in saved_s if s <= at_s), default=math.inf)
         is_real = since_s <= assumed.checkpoint_every_s / 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from torchrelay.cli.history.cost import HOUR_S, CostReport
+from torchrelay.dashboard import words
 from torchrelay.protocol.errors import UserError
 
 COLORS = {"stood still": "#b5534a", "done again": "#d8944a", "spares": "#c7ccd1", "restarts": "#8c6a9a"}
@@ -41,7 +42,9 @@ def draw(told: CostReport, path: Path) -> None:
     axes.margins(x=0.15)
     axes.set_xlabel("device-hours")
     axes.set_title(
-        f"{told.run_id}: {told.losses_survived} losses, {told.moves_done} planned moves", loc="left", fontsize=11
+        f"{told.run_id}: {words.count(told.losses_survived, 'lost rank')}, {words.count(told.moves_done, 'planned move')}",
+        loc="left",
+        fontsize=11,
     )
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(fontsize=8, frameon=False, ncols=4, loc="upper center", bbox_to_anchor=(0.45, -0.28))

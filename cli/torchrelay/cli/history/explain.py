@@ -13,8 +13,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from torchrelay.cli.display.render import clock
 from torchrelay.cli.display.teller import make_console
+from torchrelay.cli.folders.shown_run import clock
 from torchrelay.cli.history.find import find_record
 from torchrelay.dashboard import words
 from torchrelay.dashboard.record import RunRecord
@@ -39,15 +39,20 @@ async def explain(migration: str | None, wanted: str | None, as_json: bool) -> i
 def choose_migration(record: RunRecord, wanted: str | None) -> MigrationRecord:
     """Return the named migration, or else the latest. Raises UserError if there is none."""
     if not record.migrations:
-        raise UserError(f"run {record.run_id} has had no migration: nothing was lost, and nothing was moved")
+        raise UserError(
+            f"run {record.run_id} has had no migration: nothing was lost, and nothing was moved\nhint: torchrelay history"
+        )
     if wanted is None:
         return list(record.migrations.values())[-1]
     found = record.migrations.get(wanted) or next(
         (m for m in reversed(list(record.migrations.values())) if m.name == wanted), None
     )
     if found is None:
-        known = ", ".join(list(record.migrations)[-12:])
-        raise UserError(f"run {record.run_id} has no migration {wanted}; it has {known}")
+        known = list(record.migrations)[-12:]
+        raise UserError(
+            f"run {record.run_id} has no migration {wanted}; it has {', '.join(known)}\n"
+            f"hint: torchrelay explain {known[-1]} --run {record.run_id}"
+        )
     return found
 
 

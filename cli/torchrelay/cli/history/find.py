@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 from torchrelay.cli.controller_client.reach import controller_of
 from torchrelay.cli.folders import folder
-from torchrelay.cli.folders.history import KEEP, NOT_KEPT, choose_kept, history_folder, kept_runs
+from torchrelay.cli.folders.history import KEEP, NOT_KEPT, choose_kept, history_folder, kept_record, kept_runs
 from torchrelay.dashboard.record import RunRecord
 from torchrelay.protocol.errors import FatalError, FrameError, UserError
 from torchrelay.protocol.events import from_job_event
@@ -18,7 +18,8 @@ async def find_record(environment: Mapping[str, str], wanted: str | None) -> Run
 
     Raises UserError if there is none, or several run and none is named.
     """
-    state, history = folder.state_folder(environment), history_folder(environment)
+    state = folder.state_folder(environment)
+    history = history_folder(environment)
     running = folder.one_of_each(state)
     if wanted is None and not running:
         runs = kept_runs(history)
@@ -33,10 +34,14 @@ async def find_record(environment: Mapping[str, str], wanted: str | None) -> Run
     record = RunRecord()
     try:
         async with (
-            controller_of(state, wanted) as (_, control),
+            controller_of(state, wanted) as (run, control),
             aclosing(control.watch(without_progress=False, follow=False)) as stream,
         ):
+            record = kept_record(history, run.run_id) or record  # which has each step, as a controller has not
+            known_s = record.newest_s
             async for packed in stream:
+                if packed.time_s <= known_s:
+                    continue
                 try:
                     record.take(from_job_event(packed), packed.time_s)
                 except FrameError:  # of a newer controller

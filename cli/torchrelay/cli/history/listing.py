@@ -7,25 +7,24 @@ import sys
 import time
 from dataclasses import dataclass
 
-from rich.table import Table
 from rich.text import Text
 
 from torchrelay.cli.display.answers import print_json
-from torchrelay.cli.display.render import clock
+from torchrelay.cli.display.fitting_table import table_of
 from torchrelay.cli.display.teller import make_console
-from torchrelay.cli.folders.history import KEEP, NOT_KEPT, KeptRun, history_folder, kept_runs
+from torchrelay.cli.folders.history import KEEP, NOT_KEPT, RUNNING, KeptRun, history_folder, kept_runs
 from torchrelay.dashboard import words
 from torchrelay.dashboard.record import RunRecord
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.events import JobFinished
-from torchrelay.protocol.words.phases import COMMITTED
-
-RUNNING, KILLED = "running", "no end was written: its command was killed"
+from torchrelay.protocol.words.phases import COMMITTED, SAVE
 
 
 @dataclass(frozen=True)
 class RunLine:
-    """How one run went. `goodput`: useful time divided by wall time, 0 to 1. `end`: in words."""
+    """How one run went. `goodput`: useful time divided by wall time, 0 to 1. `end`: in words.
+
+    `migrations`: all of them, without checkpoints that were asked for; `migrations_done`: committed ones.
+    """
 
     run_id: str
     name: str
@@ -60,20 +59,24 @@ async def history(count: int, as_json: bool, wanted: str | None = None) -> int:
         return 0
     console = make_console(sys.stdout)
     if not lines:
-        called = f" of the id or name {wanted}" if wanted else ""
-        console.print(f"no run{called} is kept in {where}" if where else f"{NOT_KEPT}\n{KEEP}")
+        if not where:
+            console.print(f"{NOT_KEPT}\n{KEEP}")
+        elif wanted:
+            console.print(
+                f"no run of the id or name {wanted} is kept in {where}\nhint: torchrelay history", markup=False
+            )
+        else:
+            console.print(f"no run is kept in {where}")
         return 0
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("started", "run", "name", "lasted", "ranks", "steps", "goodput", "migrations", "end"):
-        right = name in ("lasted", "ranks", "steps", "goodput", "migrations")
-        table.add_column(name, justify="right" if right else "left", no_wrap=name != "end")
+    numbers = ("lasted", "ranks", "steps", "goodput", "migrations")
+    table = table_of("run", "name", "started", *numbers, "end", right=numbers)
     for line in lines:
         moved = f"{line.migrations_done} of {line.migrations}" if line.migrations else "0"
         style = "green" if line.exit_code == 0 else "" if line.end == RUNNING else "red"
         table.add_row(
-            clock(line.started_s),
             line.run_id,
             Text(line.name),
+            _day(line.started_s, time.time()),
             words.duration(line.lasted_s),
             str(line.ranks),
             str(line.steps),
@@ -83,8 +86,15 @@ async def history(count: int, as_json: bool, wanted: str | None = None) -> int:
         )
     console.print(table)
     if len(runs) > count:
-        console.print(f"and {len(runs) - count} older ones: --count {len(runs)}", style="dim")
+        console.print(f"{len(lines)} of {len(runs)} runs: --count {len(runs)} shows all", style="dim")
     return 0
+
+
+def _day(time_s: float, now_s: float) -> str:
+    """Return `29 Nov 18:02`, and of another year `29 Nov 2025`."""
+    then = time.localtime(time_s)
+    now = time.localtime(now_s)
+    return time.strftime("%d %b %H:%M" if then.tm_year == now.tm_year else "%d %b %Y", then)
 
 
 def line_of(run: KeptRun, now_s: float) -> RunLine:
@@ -93,17 +103,14 @@ def line_of(run: KeptRun, now_s: float) -> RunLine:
         record = run.record()
     except UserError as e:
         return _line(run, RunRecord(), now_s, None, str(e))
-    if record.ended is not None and isinstance(end := record.ended.what, JobFinished):
-        by = f" (asked for by {end.by})" if end.by else ""
-        done = "done" if end.exit_code == 0 else f"exit code {end.exit_code}: {end.reason}{by}"
-        return _line(run, record, record.ended.time_s, end.exit_code, done)
-    if run.head.is_running:
-        return _line(run, record, now_s, None, RUNNING)
-    return _line(run, record, record.newest_s, None, KILLED)
+    exit_code, end = run.end(record)
+    ended_s = record.ended.time_s if record.ended is not None else now_s if end == RUNNING else record.newest_s
+    return _line(run, record, ended_s, exit_code, end)
 
 
 def _line(run: KeptRun, record: RunRecord, end_s: float, exit_code: int | None, end: str) -> RunLine:
-    head, migrations = run.head, record.migrations.values()
+    head = run.head
+    migrations = record.migrations.values()
     return RunLine(
         head.run_id,
         head.name,
@@ -114,7 +121,7 @@ def _line(run: KeptRun, record: RunRecord, end_s: float, exit_code: int | None, 
         record.world_size,
         max(record.boundary, 0),
         record.useful_time(end_s).share,
-        sum(record.totals.by_outcome.values()) + sum(m.is_under_way for m in migrations),
+        sum(record.totals.by_outcome.values()) + sum(m.is_under_way and m.kind != SAVE for m in migrations),
         record.totals.by_outcome.get(COMMITTED, 0),
         exit_code,
         end,

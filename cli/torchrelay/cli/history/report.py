@@ -29,7 +29,9 @@ _COLUMNS = ("fault", "kind", "what came of it", "stood still", "steps redone", "
 class ReportForm(str, Enum):
     """How the report is printed."""
 
-    TEXT, MARKDOWN, JSON = "text", "markdown", "json"
+    TEXT = "text"
+    MARKDOWN = "markdown"
+    JSON = "json"
 
 
 def which_form(text: str, as_json: bool = False) -> ReportForm:

@@ -53,10 +53,12 @@ async def drain(node: str, reason: str, wanted: str | None, timeout_s: float | N
     async with controller_of(folder.state_folder(os.environ), wanted) as (run, control):
         status = await control.status()
         nodes = sorted({r.node for r in status.ranks})
+        known_s = await _newest_s(control)
         reply = await control.quarantine(node, reason)
         if not reply.accepted:
             console.print(narrate.line(f"{node} is not drained: {reply.message}", "red"))
-            console.print(narrate.hint(f"torchrelay status --run {run.run_id}"))
+            known = node in {*nodes, *(spare.node for spare in status.spares)}
+            console.print(narrate.hint(f"torchrelay {'checkpoint' if known else 'status'} --run {run.run_id}"))
             answer(REFUSED, reply.message, run.run_id)
             return EXIT_USAGE
         if node not in nodes:
@@ -69,20 +71,36 @@ async def drain(node: str, reason: str, wanted: str | None, timeout_s: float | N
             answer(NOT_FREE, reply.message, run.run_id, reply.staying)
             return EXIT_NOT_FREE
         try:
-            left = await asyncio.wait_for(_until_free(console, control, node), timeout_s)
+            left = await asyncio.wait_for(_until_free(console, control, node, known_s), timeout_s)
         except asyncio.TimeoutError:
             left = still_there(await control.status(), node)
     answer(NOT_FREE if left.ranks else FREE, left.reason, run.run_id, left.ranks)
     return _report(console, node, run.run_id, left)
 
 
-async def _until_free(console: Console, control: Control, node: str) -> DrainProgress:
-    """Return once no rank is there, or when the job is over. Looks again after each event that may have moved one."""
-    summary, why = RunSummary(), ""
+async def _newest_s(control: Control) -> float:
+    """Return when the job has told its newest event; below 0 if it has told none."""
+    newest_s = -1.0
+    async with aclosing(control.watch(without_progress=True, follow=False)) as stream:
+        async for packed in stream:
+            newest_s = max(newest_s, packed.time_s)
+    return newest_s
+
+
+async def _until_free(console: Console, control: Control, node: str, known_s: float) -> DrainProgress:
+    """Return once no rank is there, or when the job is over. Looks again after each event that may have moved one.
+
+    `known_s`: what was told until then is no news.
+    """
+    summary = RunSummary()
+    why = ""
     async with aclosing(control.watch(without_progress=True)) as stream:
         async for packed in stream:
             event = from_job_event(packed)
-            before, summary = summary, fold(summary, event, packed.time_s)
+            before = summary
+            summary = fold(summary, event, packed.time_s)
+            if packed.time_s <= known_s:
+                continue
             match event:
                 case events.HealthVerdict() if event.node == node and event.outcome in ("refused", "observed"):
                     why = event.reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from contextlib import aclosing
@@ -10,6 +11,8 @@ from pathlib import Path
 
 from torchrelay.cli.controller_client.control import Control
 from torchrelay.cli.folders import folder
+from torchrelay.cli.folders.history import history_folder, kept_record
+from torchrelay.cli.folders.shown_run import name_start_and_folder, shown_command
 from torchrelay.dashboard.hub import Answer
 from torchrelay.dashboard.record import RunRecord
 from torchrelay.dashboard.view import Seen
@@ -31,19 +34,32 @@ class LiveRun:
     """`state`: the folder in which running jobs are listed."""
 
     def __init__(self, state: Path, run: folder.KnownRun) -> None:
-        self._state, self._run = state, run
+        self._state = state
+        self._run = run
         self._record = RunRecord(run.run_id)
         self._newest_s = 0.0
+        self._has_begun = False
         self._status: JobStatus | None = None
         self._problem = ""
         self._control: Control | None = None
 
     def seen(self) -> Seen:
-        command = " ".join(("torchrelay", *self._run.command))
-        return Seen(self._record, time.time(), command, self._status, self._problem, self._status is not None)
+        run = self._run
+        return Seen(
+            self._record,
+            time.time(),
+            shown_command(run.command),
+            self._status,
+            self._problem,
+            self._status is not None,
+            when=name_start_and_folder(run.name, run.started_s, run.working_folder),
+        )
 
     async def follow(self) -> None:
         """Follow the job until it is over. Its controller may end, and another one may answer at another address."""
+        if not self._has_begun:
+            self._has_begun = True
+            await self._begin()
         while self._record.ended is None:
             try:
                 self._run = folder.choose_run(self._state, self._run.run_id)
@@ -67,6 +83,13 @@ class LiveRun:
                         task.result()
             await asyncio.sleep(AGAIN_S)
 
+    async def _begin(self) -> None:
+        """Read what is kept of the job so far: a controller does not keep each step, and without them goodput is not known."""
+        kept = await asyncio.to_thread(kept_record, history_folder(os.environ), self._run.run_id)
+        if kept is not None:
+            self._record = kept
+            self._newest_s = kept.newest_s
+
     async def _listen(self, control: Control) -> None:
         known_s = self._newest_s
         try:
@@ -79,7 +102,8 @@ class LiveRun:
             self._without_controller(e)
 
     def _without_controller(self, error: TorchrelayError) -> None:
-        self._status, self._problem = None, f"it runs without its controller ({error})"
+        self._problem = f"it runs without its controller ({error})"
+        self._status = None
 
     def _take(self, event: JobEvent) -> None:
         self._newest_s = event.time_s
@@ -102,7 +126,7 @@ class LiveRun:
                 return
             await asyncio.sleep(max(STATUS_EVERY_S, self._record.world_size / RANKS_A_SECOND))
 
-    async def migrate(self, rank: int, reason: str) -> Answer:
+    async def migrate(self, rank: int, reason: str, by: str) -> Answer:
         if self._control is None or self._status is None:
             return Answer(False, "the job has no controller that could be asked")
         try:
@@ -111,7 +135,7 @@ class LiveRun:
             return Answer(False, str(e))
         return Answer(reply.accepted, reply.message or f"migration {reply.migration} is under way")
 
-    async def clear(self, subject: str, reason: str, check: bool) -> Answer:
+    async def clear(self, subject: str, reason: str, check: bool, by: str) -> Answer:
         if self._control is None or self._status is None:
             return Answer(False, "the job has no controller that could be asked")
         try:

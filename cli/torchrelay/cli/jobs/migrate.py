@@ -13,6 +13,7 @@ from torchrelay.cli.display.answers import ACCEPTED, NO_ANSWER, REFUSED, Migrate
 from torchrelay.cli.display.summary import MigrationSummary
 from torchrelay.cli.display.teller import make_console
 from torchrelay.cli.folders import folder
+from torchrelay.cli.folders.meant_job import meant_job
 from torchrelay.cli.jobs.following import follow
 from torchrelay.protocol.errors import ChannelClosedError
 from torchrelay.protocol.messages import JobStatus
@@ -20,7 +21,8 @@ from torchrelay.protocol.names import EXIT_USAGE
 from torchrelay.protocol.words.phases import ABANDONED, COMMITTED
 
 EXIT_ABANDONED = 1
-OVER, ANOTHER = "the job ended before the migration did", "another rank was lost meanwhile"
+OVER = "the job ended before the migration did"
+ANOTHER = "another rank was lost meanwhile"
 
 
 async def migrate(rank: int, reason: str, wanted: str | None, wait: bool, as_json: bool = False) -> int:
@@ -29,7 +31,7 @@ async def migrate(rank: int, reason: str, wanted: str | None, wait: bool, as_jso
     Raises UserError if there is no such job.
     """
     state = folder.state_folder(os.environ)
-    run = folder.choose_run(state, wanted)
+    run = meant_job(state, wanted)
     console = make_console(sys.stderr)
 
     def answer(outcome: str, why: str, migration: str = "", record: MigrationSummary | None = None) -> None:

@@ -17,7 +17,7 @@ from torchrelay.cli.display.answers import (
     print_json,
 )
 from torchrelay.cli.display.teller import make_console
-from torchrelay.cli.display.told_json import QuarantineJson
+from torchrelay.cli.display.told_json import QuarantineJson, quarantined
 from torchrelay.cli.folders import folder
 from torchrelay.protocol.names import EXIT_USAGE
 
@@ -25,12 +25,12 @@ from torchrelay.protocol.names import EXIT_USAGE
 async def show(wanted: str | None, as_json: bool) -> int:
     """Print what is in quarantine, each with its reason. Raises UserError if there is no such job."""
     async with controller_of(folder.state_folder(os.environ), wanted) as (run, control):
-        kept = (await control.status()).quarantine
+        status = await control.status()
     if as_json:
-        print_json(QuarantineJson(run.run_id, kept))
+        print_json(QuarantineJson(run.run_id, quarantined(status)))
         return 0
     console = make_console(sys.stdout)
-    for text in kept or ("nothing is in quarantine",):
+    for text in status.quarantine or ("nothing is in quarantine",):
         console.print(text, markup=False)
     return 0
 

@@ -57,7 +57,8 @@ async def _add(console: Console, control: Control, run_id: str, count: int, node
         console.print(narrate.line(f"no spare is added: {reply.message}", "red"))
         console.print(narrate.hint(f"torchrelay spares --run {run_id}"))
         return SparesAddJson(run_id, count, REFUSED, reply.message, ())
-    console.print(narrate.line(f"{render.count(count, 'spare')} more: {reply.message}"))
+    spares = render.count(count, "spare")
+    console.print(narrate.line(f"{spares} more: there are to be {reply.wanted} from now on ({reply.message})"))
     if not wait:
         return SparesAddJson(run_id, count, ACCEPTED, reply.message, ())
     ready: list[str] = []

@@ -17,6 +17,7 @@ from torchrelay.cli.display.report_view import report_view
 from torchrelay.cli.display.teller import make_console
 from torchrelay.cli.display.told_json import status_of
 from torchrelay.cli.folders import folder
+from torchrelay.cli.folders.meant_job import meant_job
 from torchrelay.protocol.errors import ChannelClosedError, FatalError, UserError
 from torchrelay.protocol.messages import JobStatus
 
@@ -26,9 +27,9 @@ REFRESH_S = 1.0
 async def show_status(wanted: str | None, as_json: bool, watch: bool) -> int:
     """Print the job's status; with `watch` each second until the job is gone. Raises UserError if there is none."""
     state = folder.state_folder(os.environ)
-    runs = [folder.choose_run(state, wanted)] if wanted or watch else folder.one_of_each(state)
+    runs = [meant_job(state, wanted)] if wanted or watch else folder.one_of_each(state)
     if not runs:
-        folder.choose_run(state, None)  # says that there is none
+        meant_job(state, None)  # says that there is none
     console = make_console(sys.stdout)
     found = [(run, await _ask(state, run)) for run in runs]
     _print(console, found, as_json)
@@ -37,7 +38,7 @@ async def show_status(wanted: str | None, as_json: bool, watch: bool) -> int:
         if not runs[0].is_running():
             return 0
         try:
-            found = [(run := folder.choose_run(state, runs[0].run_id), await _ask(state, run))]
+            found = [(run := meant_job(state, runs[0].run_id), await _ask(state, run))]
         except (FatalError, UserError):
             if runs[0].is_running():
                 raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import sys
 import termios
 import tty
@@ -15,6 +16,7 @@ from rich.live import Live
 from torchrelay.cli.display.teller import make_console
 from torchrelay.cli.display.top_view import top_view
 from torchrelay.cli.folders import folder
+from torchrelay.cli.folders.meant_job import meant_job
 from torchrelay.cli.jobs.live_run import LiveRun, follow_jobs
 from torchrelay.protocol.errors import UserError
 
@@ -25,9 +27,11 @@ ENDS = frozenset("qQ\x03\x04")
 async def top(wanted: str | None) -> int:
     """Return 0 when the user ends it, or when the job that was asked for is over. Raises UserError without a terminal."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        if wanted is not None:
+            raise UserError(f"top needs a terminal\nhint: torchrelay status {shlex.quote(wanted)} --watch")
         raise UserError("top needs a terminal\nhint: torchrelay status --watch")
     state = folder.state_folder(os.environ)
-    run_id = folder.choose_run(state, wanted).run_id if wanted is not None else None
+    run_id = meant_job(state, wanted).run_id if wanted is not None else None
     runs: dict[str, LiveRun] = {}
     following = asyncio.ensure_future(follow_jobs(runs.__setitem__, state, run_id))
     stopped = asyncio.Event()
@@ -53,7 +57,8 @@ def _is_over(runs: dict[str, LiveRun], run_id: str | None) -> bool:
 @contextmanager
 def keys(stopped: asyncio.Event) -> Iterator[None]:
     """Read each key as it is pressed, and do not show it. Set `stopped` at a key that ends the view."""
-    fd, loop = sys.stdin.fileno(), asyncio.get_running_loop()
+    fd = sys.stdin.fileno()
+    loop = asyncio.get_running_loop()
     before = termios.tcgetattr(fd)
 
     def pressed() -> None:

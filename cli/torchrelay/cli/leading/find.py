@@ -54,7 +54,8 @@ async def find(asked: Asked, secret: bytes, say: Callable[[str], None]) -> Found
     Raises UserError if the controller has no place for this machine, or a program answers there that does not know the job's
     secret; FatalError if the job is not started anew after all.
     """
-    addresses, request = asked.addresses, LeadRequest(asked.node_rank)
+    addresses = asked.addresses
+    request = LeadRequest(asked.node_rank)
     began_s = time.monotonic()
     told = ""
     alone_s = began_s

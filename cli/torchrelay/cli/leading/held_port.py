@@ -55,7 +55,8 @@ def check_given_port(options: RunOptions) -> None:
 
     The other machines look for the controller at that port.
     """
-    wanted, free = options.given.controller_port, options.controller_port
+    wanted = options.given.controller_port
+    free = options.controller_port
     if options.nnodes > 1 and wanted is None:
         wanted = DEFAULT_CONTROLLER_PORT
     if wanted is not None and wanted != free:

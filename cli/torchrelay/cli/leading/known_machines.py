@@ -48,6 +48,11 @@ def run_id_of(secret: bytes) -> str:
     return hashlib.sha256(b"run " + secret).hexdigest()[:8]
 
 
+def secret_of_checks(secret: bytes) -> bytes:
+    """Return the secret of the meeting of a job's checks: neither takes a machine of the other for one of its own."""
+    return hashlib.sha256(b"checks " + secret).hexdigest().encode()
+
+
 def read_mark(folder: Path, run_id: str) -> str:
     """Return the mark that the run's first machine has written there; NO_MARK if there is none."""
     try:
@@ -58,7 +63,8 @@ def read_mark(folder: Path, run_id: str) -> str:
 
 def mark(folder: Path, run_id: str) -> str:
     """Return the mark of the run's first machine there. If there is none, write this machine's. Empty if that is impossible."""
-    path, own = folder / mark_file(run_id), secrets.token_hex(8)
+    path = folder / mark_file(run_id)
+    own = secrets.token_hex(8)
     whole = path.with_name(f"{path.name}.{own}")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

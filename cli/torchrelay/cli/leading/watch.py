@@ -56,10 +56,15 @@ class LeaderWatch:
     def __init__(
         self, options: RunOptions, run_id: str, secret: bytes, seat: Seat, own_address: str, hands: Hands
     ) -> None:
-        self._options, self._run_id, self._secret, self._seat = options, run_id, secret, seat
-        self._own_address, self._hands = own_address, hands
+        self._options = options
+        self._run_id = run_id
+        self._secret = secret
+        self._seat = seat
+        self._own_address = own_address
+        self._hands = hands
         self._heard_s = self._began_s = time.monotonic()
-        self._tried, self._tried_s = 0, self._began_s - AGAIN_S
+        self._tried = 0
+        self._tried_s = self._began_s - AGAIN_S
         self._turned = 0
         self._said = ""
         self._fenced = False
@@ -72,14 +77,16 @@ class LeaderWatch:
             await asyncio.sleep(max(begun_s + POLL_S - time.monotonic(), 0.0))
 
     async def _look(self, now_s: float) -> None:
-        hands, address = self._hands, self._hands.address
+        hands = self._hands
+        address = self._hands.address
         reply = await ask(address, self._request(), self._secret)
         if address != hands.address:
             return
         self._turned = reply.epoch if reply is not None else self._turned
         is_ours = reply is not None and reply.job == (self._seat.known.job or reply.job)
         if reply is not None and is_ours and reply.quorum and reply.epoch >= self._seat.known.epoch:
-            self._heard_s, self._said = time.monotonic(), ""
+            self._heard_s = time.monotonic()
+            self._said = ""
             self._seat.known = reply
             self._seat.add(m.address for m in reply.members)
             if reply.begun:
@@ -99,7 +106,8 @@ class LeaderWatch:
         return [a for a in self._seat.addresses if a not in (current, self._own_address)]
 
     async def _seek(self, current: str) -> None:
-        known, now_s = self._seat.known, time.monotonic()
+        known = self._seat.known
+        now_s = time.monotonic()
         answers = (await ask_all(self._others(current), self._request(), self._secret)).replies
         if self._hands.address != current:
             return
@@ -131,7 +139,8 @@ class LeaderWatch:
             self._fenced = True
             await self._hands.fence(step.reason)
         elif step.action is Action.LEAD:
-            self._tried, self._tried_s = step.epoch, time.monotonic()
+            self._tried_s = time.monotonic()
+            self._tried = step.epoch
             if await self._hands.lead(step.epoch, self._seat.known):
                 self._turned = step.epoch
 
@@ -152,7 +161,8 @@ class LeaderWatch:
 
         If machines share the folder, the leader writes, for the others to see.
         """
-        known, folder = self._seat.known, self._options.jit_dirs[0]
+        known = self._seat.known
+        folder = self._options.jit_dirs[0]
         seen = read_machines(folder, self._run_id)
         there = KnownMachines(known.job, self._options.node, tuple(m.address for m in known.members))
         if seen is not None and seen.job == known.job:

@@ -87,7 +87,8 @@ def shim(w: WorkerFacts) -> Finding:
 
 
 def shared_memory(memory: FolderFacts, processes: int) -> Finding:
-    need, comfort = processes * JOURNALS_BYTES, processes * JOURNALS_COMFORT_BYTES
+    need = processes * JOURNALS_BYTES
+    comfort = processes * JOURNALS_COMFORT_BYTES
     if not memory.exists:
         return warning(f"there is no {memory.path}: journals go to disk", f"mount a tmpfs on {memory.path}")
     more = (
@@ -173,7 +174,8 @@ def processes(limits: ProcessLimits, wanted: int) -> Finding:
 def memory(m: Memory, processes: int) -> Finding:
     limit = m.machine_bytes if m.limit_bytes == UNLIMITED else min(m.limit_bytes, m.machine_bytes)
     whose = "machine" if limit == m.machine_bytes else "container (cgroup)"
-    left, need = limit - m.used_bytes, processes * MEMORY_OF_PROCESS_BYTES
+    left = limit - m.used_bytes
+    need = processes * MEMORY_OF_PROCESS_BYTES
     if left < need:
         return warning(
             f"the {whose} has {size(max(left, 0))} of {size(limit)} memory left; {processes} training "
@@ -270,8 +272,8 @@ def metrics_port(host: str, port: int, problem: str) -> Finding:
 
 
 _AGREED_ON = (
-    "the script's path and content, the files that it imports, the versions of torch and Python, the faults of --inject, "
-    "and whether --jit-dir is one folder on all"
+    "the script's path and content, the files that it imports, the versions of torch and Python, numbers of machines and ranks, "
+    "the faults of --inject, and whether --jit-dir is one folder on all"
 )
 
 
@@ -280,10 +282,11 @@ def machines(addresses: Sequence[str], c: Compared, there: str) -> list[Finding]
 
     The controller's messages say themselves what to do.
     """
-    if c.nodes:
+    if c.nodes or c.missing:
         differs = [*(bad(text, "") for text in c.refused), *(warning(text, "") for text in c.told)]
         same = f"what all machines have to agree on is the same here and on {joined(c.nodes)} (asked at {c.address})"
-        return differs or [well(same)]
+        alike = [well(same)] if c.nodes and not differs else []
+        return [*differs, *alike, *([_not_come(addresses, c, there)] if c.missing else [])]
     if c.strangers:
         return [
             bad(
@@ -291,18 +294,31 @@ def machines(addresses: Sequence[str], c: Compared, there: str) -> list[Finding]
                 f"set the same {ENV_SECRET} on all machines; if it is another job, give this one another --controller-port",
             )
         ]
-    if not c.address:
-        seen = f"no command of this job answers at {' or '.join(addresses)}"
-    elif c.problem:
+    if c.problem:
         seen = c.problem
+    elif not c.address:
+        seen = f"no command of this job answers at {' or '.join(addresses)}"
     else:
         seen = f"no machine has come to the controller at {c.address} yet"
     return [
         warning(
-            f"{seen}, and two checks do not find each other. So this was not compared with other machines: {_AGREED_ON}",
-            f"start the job's command on one machine, where it waits for the others; then, on each other one: {there}",
+            f"{seen}. So this was not compared with other machines: {_AGREED_ON}",
+            f"{'put that right; then' if c.problem else 'without `--wait 0`'} this waits for the checks of the others; on each of "
+            f"them: {there}",
         )
     ]
+
+
+def _not_come(addresses: Sequence[str], c: Compared, there: str) -> Finding:
+    """Say which machines were waited for, and, of one that does not answer itself, where it was looked for."""
+    where = "" if c.address else f" at {' or '.join(addresses)}"
+    problem = f" ({c.problem})" if c.problem else ""
+    have, were = ("has", "was") if len(c.missing) == 1 else ("have", "were")
+    return bad(
+        f"{joined(c.missing)} {have} not come{where} within {c.waited_s:g} s{problem}, and {were} not compared: {_AGREED_ON}",
+        f"run the check on all machines at the same time: {there}. If it runs there, see that the address can be reached from "
+        "there (firewall, --master-addr, --controller), or give it more time with --wait",
+    )
 
 
 def command_line(problem: str, text: str) -> Finding:

@@ -24,9 +24,10 @@ class FolderFacts:
 
 @dataclass(frozen=True)
 class Compared:
-    """What the controller of the job says, at the first of the addresses where one answers; empty where none does.
+    """What was said at the first of the addresses where anybody answers, by the job's controller or among its checks.
 
-    `strangers`: where a program answers that does not know the job's secret. `problem`: why the controller did not compare.
+    `address`: empty where nobody does. `strangers`: where a program answers that does not know the job's secret. `problem`: why the
+    controller did not compare. `missing`: machines whose checks have not come, and `waited_s`: within which time.
     """
 
     address: str = ""
@@ -35,6 +36,8 @@ class Compared:
     told: tuple[str, ...] = ()
     strangers: tuple[str, ...] = ()
     problem: str = ""
+    missing: tuple[str, ...] = ()
+    waited_s: float = 0.0
 
 
 @dataclass(frozen=True)

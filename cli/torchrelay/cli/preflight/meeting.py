@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from torchrelay.cli.command_line import program
@@ -12,14 +14,16 @@ from torchrelay.cli.command_line.configs import program_fields
 from torchrelay.cli.command_line.given import flags_to_go_on
 from torchrelay.cli.command_line.options import RunOptions
 from torchrelay.cli.controller_client.control import Control, target
-from torchrelay.cli.leading.known_machines import read_machines, read_mark, run_id_of
+from torchrelay.cli.leading.known_machines import mark, read_machines, read_mark, run_id_of, secret_of_checks
 from torchrelay.cli.preflight.facts import Compared
 from torchrelay.protocol.errors import ChannelClosedError, StrangerError, TorchrelayError
 from torchrelay.protocol.messages import Program
 from torchrelay.protocol.transport.wire import from_plain
 
 ANSWER_S = 3.0
-_OF_THE_SCRIPT = ("script", "sha256", "sources", "imported", "sources_cut", "resume_command")
+_CHECK_BYTES = 8
+_OF_THE_SCRIPT = ("script", "sha256", "sources", "imported", "sources_cut", "resume_command", "nproc_per_node")
+"""A check without a script says nothing of these."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,20 @@ class MeetingPlace:
     secret: bytes = field(repr=False)
     program: Program
     there: str
+    options: RunOptions = field(repr=False)
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Return the other machines, as they are called."""
+        return tuple(f"n{rank}" for rank in range(self.options.nnodes) if rank != self.options.node_rank)
+
+
+@dataclass(frozen=True)
+class Party:
+    """Whom a machine asks, who know the `secret`, and what it says of itself: the job, or the meeting of its checks."""
+
+    secret: bytes = field(repr=False)
+    program: Program
 
 
 def meeting_place(options: RunOptions) -> MeetingPlace | None:
@@ -46,7 +64,11 @@ def meeting_place(options: RunOptions) -> MeetingPlace | None:
     if not options.script:
         fields = {name: value for name, value in fields.items() if name not in _OF_THE_SCRIPT}
     return MeetingPlace(
-        tuple(dict.fromkeys(addresses)), options.secret, from_plain(Program, fields), _on_another_machine(options)
+        tuple(dict.fromkeys(addresses)),
+        options.secret,
+        from_plain(Program, fields),
+        _on_another_machine(options),
+        options,
     )
 
 
@@ -57,13 +79,27 @@ def _on_another_machine(options: RunOptions) -> str:
     return shlex.join([*words, *((given.script, *given.script_args) if given.script else ())])
 
 
+def of_job(place: MeetingPlace) -> Party:
+    """Return what the machine says to the job, if it is there."""
+    return Party(place.secret, place.program)
+
+
+def of_checks(place: MeetingPlace) -> Party:
+    """Return what the machine says to other checks. Marks its folders for checkpoints, for machines that see the same ones."""
+    secret = secret_of_checks(place.secret)
+    marks = tuple(mark(each, run_id_of(secret)) for each in place.options.jit_dirs)
+    check = secrets.token_hex(_CHECK_BYTES)
+    return Party(secret, replace(place.program, jit_marks=marks, node=place.options.node, check=check))
+
+
 def compare(place: MeetingPlace) -> Compared:
-    """Ask the controllers there, all at once."""
-    return asyncio.run(_compare(place))
+    """Ask the job's controllers, all at once."""
+    return asyncio.run(ask(place.addresses, of_job(place)))
 
 
-async def _compare(place: MeetingPlace) -> Compared:
-    answers = await asyncio.gather(*(_ask(address, place) for address in place.addresses))
+async def ask(addresses: Iterable[str], party: Party) -> Compared:
+    """Ask at all the addresses at once. Return the answer that says most."""
+    answers = await asyncio.gather(*(_ask(address, party) for address in addresses))
     found = next((each for each in answers if each.nodes), None) or next(
         (each for each in answers if each.address), None
     )
@@ -72,10 +108,10 @@ async def _compare(place: MeetingPlace) -> Compared:
     return Compared(strangers=tuple(where for each in answers for where in each.strangers))
 
 
-async def _ask(address: str, place: MeetingPlace) -> Compared:
-    async with Control(*parse_address("controller", address), place.secret) as control:
+async def _ask(address: str, party: Party) -> Compared:
+    async with Control(*parse_address("controller", address), party.secret) as control:
         try:
-            reply = await control.compare(place.program, ANSWER_S)
+            reply = await control.compare(party.program, ANSWER_S)
         except StrangerError:
             return Compared(strangers=(address,))
         except ChannelClosedError:  # nobody is there

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import errno
@@ -26,6 +27,7 @@ from torchrelay.cli.folders.folder import state_folder_problem
 from torchrelay.cli.folders.journals import MEMORY
 from torchrelay.cli.leading.held_port import holder
 from torchrelay.cli.machine import LocalMachine
+from torchrelay.cli.preflight.checks_meet import ChecksWait, meet
 from torchrelay.cli.preflight.facts import (
     UNLIMITED,
     Clock,
@@ -51,10 +53,14 @@ _TRIED_BYTES = 4096
 
 
 class Probe:
-    """Looks at this machine. `environ`: the user's environment. What takes long is looked at only once."""
+    """Looks at this machine. `environ`: the user's environment. What takes long is looked at only once.
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    `wait`: how to wait for the other machines' checks; None: none are waited for.
+    """
+
+    def __init__(self, environ: Mapping[str, str], wait: ChecksWait | None = None) -> None:
         self._environ = environ
+        self._wait = wait
 
     def folder(self, folder: Path) -> FolderFacts:
         """Write a file into the folder, or where the folder would be made, and remove it."""
@@ -100,7 +106,8 @@ class Probe:
 
     def memory(self) -> Memory:
         whole = psutil.virtual_memory()
-        limit, used = _number(CGROUP / "memory.max"), _number(CGROUP / "memory.current")
+        limit = _number(CGROUP / "memory.max")
+        used = _number(CGROUP / "memory.current")
         if limit == UNLIMITED:
             return Memory(UNLIMITED, whole.total - whole.available, whole.total)
         return Memory(limit, used - _reclaimable(CGROUP / "memory.stat"), whole.total)
@@ -204,7 +211,7 @@ class Probe:
         return ""
 
     def compared(self, place: MeetingPlace) -> Compared:
-        return compare(place)
+        return compare(place) if self._wait is None else asyncio.run(meet(place, self._wait))
 
     @cached_property
     def worker(self) -> WorkerFacts:

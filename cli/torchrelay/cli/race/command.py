@@ -35,7 +35,8 @@ from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.machine.owned_folder import owned_folder
 
 PORTS = range(20_000, 30_000)
-CALIBRATION_STEPS, CALIBRATION_EVERY = 24, 4
+CALIBRATION_STEPS = 24
+CALIBRATION_EVERY = 4
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,8 @@ class _Held:
         if baseline.result.ended or baseline.result.figures is None:
             last = heat.said(baseline.setting.folder)
             raise UserError(f"the undisturbed run failed, so there is nothing to race: {baseline.result.ended}\n{last}")
-        training_s, step_s = baseline.result.figures.training_s, baseline.result.figures.step_s
+        training_s = baseline.result.figures.training_s
+        step_s = baseline.result.figures.step_s
         due = [(fault, fault.at * training_s) for fault in faults]
         if self.save_cost_s and faults:
             between_s = training_s / len(faults)

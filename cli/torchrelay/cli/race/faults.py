@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-EARLIEST, LATEST = 0.1, 0.9
+EARLIEST = 0.1
+LATEST = 0.9
 """As parts of the undisturbed training: before there is no checkpoint yet, and after it a recovery would not be seen."""
 
 

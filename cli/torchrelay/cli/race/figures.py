@@ -75,7 +75,8 @@ def fold(logs: Sequence[RankLog], struck_unix_s: Sequence[float]) -> Figures | N
     step_s = statistics.median(gaps)
     numbers = {number for _, number in new}
     redone = max(len(steps) - len({n for n, _ in steps}) for steps in done)
-    began_s, ended_s = new[0][0], new[-1][0]
+    began_s = new[0][0]
+    ended_s = new[-1][0]
     ends = [*struck_unix_s[1:], ended_s]
     return Figures(
         ranks=len(logs),

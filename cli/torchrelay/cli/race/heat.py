@@ -20,7 +20,7 @@ from torchrelay.cli.race.arms import Arm, ArmSetting, Part
 from torchrelay.cli.race.faults import RaceFault, RaceFaultKind
 from torchrelay.cli.race.step_log import RankLog, StepLogs
 from torchrelay.cli.struck_runs import process
-from torchrelay.protocol.names import ENV_SECRET
+from torchrelay.protocol.names import ENV_NOTIFY, ENV_SECRET
 
 POLL_S = 0.02
 SETTLED_STEPS = 3
@@ -29,7 +29,7 @@ again cannot be lost."""
 LATE_S = 3.0
 """How long the other commands of an arm may take once one of them has ended well. The training is over then, but one with a
 stopped rank never ends, and a replica group that comes too late to find the others trains once more from the beginning."""
-_NOT_INHERITED = (ENV_SECRET, "TORCHRELAY_STATE_DIR", "RANK", "WORLD_SIZE")
+_NOT_INHERITED = (ENV_SECRET, ENV_NOTIFY, "TORCHRELAY_STATE_DIR", "RANK", "WORLD_SIZE")
 _SIGNALS = {
     RaceFaultKind.KILL: signal.SIGKILL,
     RaceFaultKind.NODE: signal.SIGKILL,
@@ -72,7 +72,8 @@ class _Race:
     """An arm while it runs."""
 
     def __init__(self, arm: Arm, setting: ArmSetting, due: Sequence[tuple[RaceFault, float]]) -> None:
-        self.arm, self.setting = arm, setting
+        self.arm = arm
+        self.setting = setting
         self.logs = StepLogs(arm.logs(setting))
         self.due = list(due)
         self.struck: list[Struck] = []

@@ -9,9 +9,12 @@ from torchrelay.cli.race.command import RaceOptions
 from torchrelay.cli.race.faults import RaceFaultKind
 from torchrelay.protocol.errors import UserError
 
-STEPS, QUICK_STEPS = 400, 80
-REPETITIONS, QUICK_REPETITIONS = 3, 1
-STEPS_PER_FAULT, LEAST_FAULTS = 200, 2
+STEPS = 400
+QUICK_STEPS = 80
+REPETITIONS = 3
+QUICK_REPETITIONS = 1
+STEPS_PER_FAULT = 200
+LEAST_FAULTS = 2
 QUICK_BUDGET_S = 280.0
 """So that all is over within five minutes, whatever still has to be ended."""
 QUICK_SAVE_COST_S = 0.1
@@ -25,6 +28,7 @@ def of(
     ranks: int,
     spares: int,
     faults: int | None,
+    steps_per_fault: int | None,
     kinds: tuple[str, ...],
     seed: int,
     repetitions: int | None,
@@ -42,13 +46,17 @@ def of(
         raise UserError("arguments and --script-for belong to --script")
     if script is not None and steps is not None:
         raise UserError("--steps is of the demo: your script does as many as it does")
+    if script is not None and steps_per_fault is not None:
+        raise UserError("--steps-per-fault is of the demo, whose steps are known: say --faults for your script")
+    if faults is not None and steps_per_fault is not None:
+        raise UserError("--faults says how many faults there are, --steps-per-fault how often: give one of them")
     wanted = steps or (QUICK_STEPS if quick else STEPS)
     raced = program.demo(wanted) if script is None else program.own(script, arguments, scripts_for)
     return RaceOptions(
         program=raced,
         ranks=ranks,
         spares=spares,
-        faults=max(wanted // STEPS_PER_FAULT, LEAST_FAULTS) if faults is None else faults,
+        faults=_faults(wanted, steps_per_fault) if faults is None else faults,
         kinds=_kinds(kinds, quick),
         seed=seed,
         repetitions=repetitions or (QUICK_REPETITIONS if quick else REPETITIONS),
@@ -60,6 +68,12 @@ def of(
         page=page,
         workdir=workdir,
     )
+
+
+def _faults(steps: int, steps_per_fault: int | None) -> int:
+    if steps_per_fault is None:
+        return max(steps // STEPS_PER_FAULT, LEAST_FAULTS)
+    return max(round(steps / steps_per_fault), 1)
 
 
 def _kinds(given: tuple[str, ...], quick: bool) -> tuple[RaceFaultKind, ...]:

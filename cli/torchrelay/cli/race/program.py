@@ -14,7 +14,9 @@ EXAMPLES = Path(__file__).parents[4] / "examples"
 BATCH = 6
 EPOCHS = 2
 NEVER = 1_000_000_000
-CHECKPOINT, TORCHFT, NVRX = "checkpoint", "torchft", "nvrx"
+CHECKPOINT = "checkpoint"
+TORCHFT = "torchft"
+NVRX = "nvrx"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from torchrelay.cli.race.figures import Figures
 from torchrelay.cli.race.program import BATCH
 from torchrelay.cli.race.results import ArmResult, Together
 
-BEGIN, END = "<!-- race: begin -->", "<!-- race: end -->"
+BEGIN = "<!-- race: begin -->"
+END = "<!-- race: end -->"
 
 
 @dataclass(frozen=True)

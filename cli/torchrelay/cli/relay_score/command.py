@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from torchrelay.cli.display import narrate
 from torchrelay.cli.display.teller import make_console
@@ -141,7 +142,7 @@ class _Work:
     def _tell(self, result: Result, number: str) -> None:
         self.results.add(result)
         text = f"{number} {result.cell.entry} {result.cell.fault}: {result.outcome}, {result.reason}"
-        self.console.print(narrate.line(text, report.STYLES[result.outcome]))
+        self.console.print(Text(text, report.STYLES[result.outcome]))
 
     def _reference(self, entry: CorpusEntry) -> Path | None:
         if entry.name in self.left_out:
@@ -193,7 +194,7 @@ class _Work:
         self.results.fell_short(short)
         self._keep(folder, f"{entry.name}/together/{'-'.join(str(c.step) for c in cells)}")
         text = f"{entry.name}: {len(cells)} cells in one run: {short.outcome}, {short.reason}; each is run alone"
-        self.console.print(narrate.line(text, report.STYLES[short.outcome]))
+        self.console.print(Text(text, report.STYLES[short.outcome]))
 
     def _keep(self, folder: Path, name: str) -> None:
         kept = self.out / "cells" / name

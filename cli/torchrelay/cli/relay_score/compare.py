@@ -11,7 +11,8 @@ def differences(reference: Path, other: Path, ranks: int) -> list[str]:
     """Return the differences in words; empty if every loss and every rank's whole final state are the same in both folders."""
     found = []
     for rank in range(ranks):
-        ours, theirs = _read(reference, rank), _read(other, rank)
+        ours = _read(reference, rank)
+        theirs = _read(other, rank)
         if ours is None or theirs is None:
             found.append(f"rank {rank}: nothing was written in {'the reference' if ours is None else 'this run'}")
         else:
@@ -29,7 +30,8 @@ def _read(folder: Path, rank: int) -> dict[str, Any] | None:
 
 def _compare(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
     found = []
-    losses, other = ours.get("losses") or [], theirs.get("losses") or []
+    losses = ours.get("losses") or []
+    other = theirs.get("losses") or []
     if not losses or not ours.get("state"):
         found.append("the reference has no losses or no state")
     if len(losses) != len(other):
@@ -37,11 +39,13 @@ def _compare(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
     wrong = [i for i, pair in enumerate(zip(losses, other)) if pair[0] != pair[1]]
     if wrong:
         first = wrong[0]
-        was, now = float.fromhex(losses[first]), float.fromhex(other[first])
+        was = float.fromhex(losses[first])
+        now = float.fromhex(other[first])
         found.append(
             f"{len(wrong)} of {len(losses)} losses differ, the first is number {first + 1}: {now!r} for {was!r}"
         )
-    state, other_state = ours.get("state") or {}, theirs.get("state") or {}
+    state = ours.get("state") or {}
+    other_state = theirs.get("state") or {}
     for name in sorted(state.keys() | other_state.keys()):
         if name not in state or name not in other_state:
             found.append(f"{name} is missing")

@@ -36,7 +36,8 @@ def draw(results: Sequence[Result], order: Sequence[str], path: Path) -> None:
     from matplotlib import pyplot as plt
     from matplotlib.patches import Patch
 
-    columns, rows = column_names(results), row_names(results, order)
+    columns = column_names(results)
+    rows = row_names(results, order)
     figure, axis = plt.subplots(figsize=(3.2 + 0.42 * len(columns), 1.8 + 0.22 * max(len(rows), 4)), dpi=130)
     palette = colors.ListedColormap([NOT_RUN, *(COLORS[name] for name in CLASSES)])
     axis.imshow(_numbers(results, rows, columns), cmap=palette, vmin=0, vmax=len(CLASSES), aspect="auto")

@@ -27,7 +27,9 @@ class References:
         versions: Mapping[str, str],
         where: Where,
     ) -> None:
-        self._folder, self._corpus, self._where = folder, corpus, where
+        self._folder = folder
+        self._corpus = corpus
+        self._where = where
         self._made_with = {**versions, "where": where.in_words()}
         self._programs = {corpus / entry.program for entry in entries}
 

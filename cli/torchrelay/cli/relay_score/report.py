@@ -16,7 +16,8 @@ from torchrelay.cli.relay_score.results import FellShort, Result
 from torchrelay.cli.struck_runs.cells import KINDS, PHASES
 from torchrelay.cli.struck_runs.classify import CLASSES, IDENTICAL, REDONE
 
-BEGIN, END = "<!-- results begin -->", "<!-- results end -->"
+BEGIN = "<!-- results begin -->"
+END = "<!-- results end -->"
 """What is between them in a page is replaced."""
 
 MARKS = {

@@ -44,7 +44,8 @@ class Results:
 
     def __init__(self, path: Path, resume: bool, where: str) -> None:
         self._where = where
-        self._path, self._short_path = path, path.with_name("fell-short.jsonl")
+        self._path = path
+        self._short_path = path.with_name("fell-short.jsonl")
         self._by_name: dict[str, Result] = {}
         self.short: list[FellShort] = []
         if not resume:

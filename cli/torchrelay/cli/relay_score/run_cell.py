@@ -71,7 +71,8 @@ def run_undisturbed(entry: CorpusEntry, corpus: Path, folder: Path, where: Where
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
         variables = environment(out, where, **entry.variables(corpus))
-        command, limit_s = [*torchrun, *entry.command(corpus)], PATIENCE * entry.timeout_s
+        command = [*torchrun, *entry.command(corpus)]
+        limit_s = PATIENCE * entry.timeout_s
         try:
             code = process.run(command, folder, variables, limit_s, _EndWatch(out, entry.ranks))
         except _HangsAtItsEnd:

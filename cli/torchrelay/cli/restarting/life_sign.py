@@ -56,7 +56,8 @@ def needed(folder: Path, now_s: float) -> tuple[frozenset[str], frozenset[str]]:
 
     `now_s`: time of day. Signs that are too old to be believed are removed.
     """
-    runs, names = set(), set()
+    runs = set()
+    names = set()
     for path in folder.glob(f"*{LIFE_SIGN}"):
         with contextlib.suppress(OSError, UnicodeDecodeError):  # a run may end at this moment
             if now_s - path.stat().st_mtime > BELIEVED_S:

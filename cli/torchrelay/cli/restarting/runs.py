@@ -57,7 +57,10 @@ class Runs:
         is_shared: Callable[[], bool] = lambda: True,
     ) -> None:
         self._is_shared = is_shared
-        self._options, self._run_id, self._follower, self._new_job = options, run_id, follower, new_job
+        self._options = options
+        self._run_id = run_id
+        self._follower = follower
+        self._new_job = new_job
         self._sign = LifeSign(options.jit_dirs, run_id, options.resume, options.node_rank)
         self._falls: list[Fall] = []
         self._broken: list[str] = []
@@ -119,7 +122,8 @@ class Runs:
 
     def _fall(self, code: int, options: RunOptions) -> Fall | None:
         """Return why the job cannot go on; None if it has ended as it should, or as somebody wanted."""
-        summary, job = self._follower.summary, self.job
+        summary = self._follower.summary
+        job = self.job
         if job.stopped_by or (job.agent_lost and options.nnodes > 1):
             return None  # the others go on, or not, without this machine
         self._fell_s = self._fell_s or time.time()
@@ -130,7 +134,8 @@ class Runs:
             step = saved.step if saved is not None else told.boundary
             refused = told.refused
             if told.directory and not self._is_shared():
-                saved, refused = None, f"the machines do not share {told.directory}"
+                saved = None
+                refused = f"the machines do not share {told.directory}"
             reason = told.reason.partition("; a just-in-time checkpoint is in ")[0]
             return Fall(reason, told.exit_code, step, told.by_script, saved, refused, told.losses_at_step)
         if job.agent_lost:
@@ -151,7 +156,8 @@ class Runs:
             self._broken.append(directory)
 
     def _next(self, before: RunOptions, fall: Fall, choice: RestartChoice) -> RunOptions:
-        summary, number = self._follower.summary, before.restarts_done + 1
+        summary = self._follower.summary
+        number = before.restarts_done + 1
         self._remove(KEPT)
         self._scripts_begun += choice.saved is None
         directory, step = (choice.saved.directory, choice.saved.step) if choice.saved is not None else ("", -1)
@@ -183,7 +189,8 @@ class Runs:
             return
         latest = summary.restarts[-1]
         if summary.has_entered or summary.protection.is_known or summary.boundary > max(latest.boundary, 0):
-            fell_s, self._fell_s = self._fell_s, 0.0
+            fell_s = self._fell_s
+            self._fell_s = 0.0
             self._tell(RestartDone(latest.restart, time.time() - fell_s))
 
     def _tell(self, occurrence: Occurrence) -> None:
@@ -213,7 +220,8 @@ def spares_now(before: RunOptions, summary: RunSummary) -> int:
 
 def faults_left(faults: tuple[Fault, ...], summary: RunSummary) -> tuple[Fault, ...]:
     """Return the faults that have not struck yet, as often as they were given."""
-    struck, left = Counter(summary.faults_injected), []
+    struck = Counter(summary.faults_injected)
+    left = []
     for fault in faults:
         if struck[str(fault)]:
             struck[str(fault)] -= 1

@@ -37,7 +37,7 @@ class CommandChild:
         needs, and reads the configuration once it is told a line. `hands_on`: a descriptor that it hands to processes of its own
         as their standard input.
         """
-        # Under a number of its own: its standard input is the pipe by which it knows that this command lives.
+        # The file gets a number of its own: standard input is the pipe by which the child knows that this command lives.
         given = () if hands_on is None else (os.dup(hands_on),)
         try:
             process = await asyncio.create_subprocess_exec(
@@ -74,7 +74,7 @@ class CommandChild:
             self._process.stdin.write(f"{line}\n".encode())
 
     def signal(self, number: int) -> None:
-        # Not through Popen, which looks first whether the child has ended, and so takes the exit code away from asyncio.
+        # Popen would look first whether the child has ended, and so take the exit code away from asyncio.
         if self.exit_code is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)

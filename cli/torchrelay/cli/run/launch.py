@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import sys
 import time
 from dataclasses import replace
@@ -61,6 +62,8 @@ async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
                 if options.nnodes > 1 and follower.summary.exit_code is not None:
                     for jit_dir in options.jit_dirs:
                         remove_machines(jit_dir, run_id, [seat.known.job])
+                if runs.job.was_started and options.nnodes == 1:
+                    follower.ended(code, _why_over(runs))
                 code = conclude(options, runs, follower.summary, code, teller)
                 notices.end(follower.summary, code, configs.resume_command(options.given, follower.summary.checkpoint))
                 return code
@@ -68,6 +71,13 @@ async def launch(options: RunOptions, command: tuple[str, ...]) -> int:
         teller.close()
         held.sock.close()
         folder.remove_run(run_folder)
+
+
+def _why_over(runs: Runs) -> str:
+    """Return why a job is over whose controller could not say so."""
+    if runs.job.stopped_by:
+        return f"stopped by {signal.Signals(runs.job.stopped_by).name}"
+    return runs.job.agent_lost or "its controller did not say how it ended"
 
 
 def _history_of(

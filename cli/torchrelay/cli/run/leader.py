@@ -20,6 +20,7 @@ from torchrelay.cli.run.child import CommandChild
 from torchrelay.protocol.errors import FatalError
 from torchrelay.protocol.messages import LeadReply
 from torchrelay.protocol.names import EXIT_STOOD_DOWN, EXIT_USAGE
+from torchrelay.protocol.options.members import member_line
 from torchrelay.protocol.quorum import next_epoch
 from torchrelay.protocol.words.phases import PLANNED, Phase
 
@@ -38,7 +39,10 @@ class Leader:
     def __init__(
         self, options: RunOptions, run_id: str, folder: Path, secret_file: Path, say: Callable[[str, str], None]
     ) -> None:
-        self._options, self._run_id, self._folder, self._say = options, run_id, folder, say
+        self._options = options
+        self._run_id = run_id
+        self._folder = folder
+        self._say = say
         self._address_file = configs.controller_file(folder)
         self._config = configs.controller_config(options, run_id, secret_file, self._address_file)
         self.let_go = False
@@ -132,7 +136,8 @@ def first_of(options: RunOptions, known: LeadReply) -> dict[str, Any]:
     if options.nnodes == 1:
         return {}
     epoch = next_epoch(known.epoch, options.node_rank, options.nnodes)
-    return {"epoch": epoch, "job_name": known.job or secrets.token_hex(4)}
+    before = list(map(member_line, known.members))
+    return {"epoch": epoch, "job_name": known.job or secrets.token_hex(4), "members_before": before}
 
 
 def successor(options: RunOptions, summary: RunSummary, port: int, known: LeadReply, epoch: int) -> dict[str, Any]:
@@ -154,7 +159,7 @@ def successor(options: RunOptions, summary: RunSummary, port: int, known: LeadRe
         "epoch": epoch,
         "follows": known.epoch,
         "job_name": known.job,
-        "members": [f"{m.node} {m.node_rank} {m.address}" for m in known.members],
+        "members": list(map(member_line, known.members)),
         "nodes": list(known.nodes),
         "shared": known.shared,
     }

@@ -39,6 +39,8 @@ LAST_EVENTS_S = 5.0
 CONTROLLER_END_S = 10.0
 AGENT_END_S = 45.0
 OTHER_AGENTS_S = 60.0
+ONE_SIGNAL_S = 1.0
+"""`timeout` sends a signal to the command and to its group, so that it comes twice and is meant once."""
 FENCE_S = 3.0
 """For an agent to end its processes by itself."""
 
@@ -57,9 +59,15 @@ class LocalJob:
         restarts: tuple[str, ...] = (),
         seat: Seat | None = None,
     ) -> None:
-        self._restarts, self._seat, self._started_s = restarts, seat or Seat(), time.time()
-        self._options, self._run_id, self._folder, self._secret = options, run_id, run_folder, secret
-        self.follower, self._teller = follower, teller
+        self._restarts = restarts
+        self._seat = seat or Seat()
+        self._started_s = time.time()
+        self._options = options
+        self._run_id = run_id
+        self._folder = run_folder
+        self._secret = secret
+        self.follower = follower
+        self._teller = teller
         self._leader: Leader | None = None
         self._agent: CommandChild | None = None
         self._coming_agent: CommandChild | None = None
@@ -74,6 +82,7 @@ class LocalJob:
         """A job of the same secret trains already, and this machine is to join it."""
         self._task: asyncio.Task[int] | None = None
         self._stops: set[asyncio.Task[None]] = set()
+        self._stopped_s = 0.0
         self.stopped_by = 0
         """The signal that this command was ended by."""
         self.agent_lost = ""
@@ -116,12 +125,15 @@ class LocalJob:
                         await child.let_go(grace_s)
             if not self._belongs_elsewhere:
                 return code
-            self._belongs_elsewhere, self._seat.leads, self._seat.known = False, False, LeadReply(0)
+            self._seat.known = LeadReply(0)
+            self._belongs_elsewhere = False
+            self._seat.leads = False
             self._leader = self._agent = self._coming_agent = None
 
     async def _find_or_lead(self) -> tuple[str, int] | None:
         """Return where the job's controller is: on some machine already, or started here."""
-        options, known = self._options, self._seat.known
+        options = self._options
+        known = self._seat.known
         if options.nnodes > 1:
             on_disk = read_machines(options.jit_dirs[0], self._run_id)
             self._seat.add(on_disk.addresses if on_disk is not None else ())
@@ -138,7 +150,8 @@ class LocalJob:
         return await self._leader.start(known)
 
     async def _run_with_agent(self, coming: CommandChild) -> int:
-        options, host = self._options, _own_address(self._options)
+        options = self._options
+        host = _own_address(self._options)
         own = target(host, self._address[1] if self._leader is not None else options.controller_port)
         self._agent = agent = self._start_agent(coming, host, own)
         if options.nnodes > 1 and not options.joins and not options.given.quiet:
@@ -207,7 +220,8 @@ class LocalJob:
 
     async def turn_to(self, address: str) -> None:
         """Follow another controller, which leads now."""
-        leader, self._leader = self._leader, None
+        leader = self._leader
+        self._leader = None
         await self._turn(parse_address("controller", address))
         if leader is not None:
             await leader.end()
@@ -241,7 +255,8 @@ class LocalJob:
 
     async def _turn(self, address: tuple[str, int]) -> None:
         """Connect agent and events to this controller from now on."""
-        before, self._address = self._control, address
+        before = self._control
+        self._address = address
         if self._following is not None:
             self._following.cancel()
         if before is not None:
@@ -283,10 +298,11 @@ class LocalJob:
                 self._task.cancel()
         elif not self.stopped_by:
             self.stopped_by = number
+            self._stopped_s = time.monotonic()
             task = asyncio.ensure_future(self._stop(number))
             self._stops.add(task)
             task.add_done_callback(self._stops.discard)
-        else:
+        elif number == signal.SIGINT or number != self.stopped_by or time.monotonic() - self._stopped_s > ONE_SIGNAL_S:
             self._agent.kill()  # the kernel ends the ranks with it
 
     async def _stop(self, number: int) -> None:

@@ -32,7 +32,7 @@ class RunNotices:
 @asynccontextmanager
 async def notices_of(options: RunOptions, run_id: str, teller: Teller) -> AsyncIterator[RunNotices]:
     """Post notices while the run lasts; at its end, those that still wait."""
-    if options.notify is None:
+    if options.notify is None or options.check_steps:  # of a check nobody is told
         yield RunNotices(lambda notice: None, run_id)
         return
     # an HTTP client is loaded where one is needed

@@ -55,7 +55,8 @@ def show_scaling(options: ScalingOptions) -> int:
 
     Raises UserError if too few walks are left for a line.
     """
-    console, load = make_console(sys.stdout), os.getloadavg()[0]
+    console = make_console(sys.stdout)
+    load = os.getloadavg()[0]
     with waiting(console, "walks", len(options.walks) + len(options.gates)) as are_done:
         migrations = _walked(console, walk_migration, options.walks, are_done)
         gates = _walked(console, walk_gate, options.gates, lambda done: are_done(len(options.walks) + done))
@@ -163,7 +164,9 @@ def _cell(term: Term, of_size: Sequence[Term]) -> str:
 
 def _every_step(options: ScalingOptions, measured: Measured) -> Table:
     table = Table("", *(f"{ranks:,}" for ranks in options.sizes))
-    gates, late, status = [], [], []
+    gates = []
+    late = []
+    status = []
     for ranks in options.sizes:
         usual_s = model.gate_s(ranks, options.site, measured)
         gates.append(f"{usual_s * 1e3:.2f}")

@@ -77,7 +77,8 @@ def fit_line(points: Sequence[tuple[int, float]]) -> LinearFit:
     """Return the line of least squares through (ranks, seconds), with neither part below 0. Raises ValueError for one point."""
     if len({ranks for ranks, _ in points}) < 2:
         raise ValueError("a line needs two sizes")
-    mean_x, mean_y = statistics.fmean(x for x, _ in points), statistics.fmean(y for _, y in points)
+    mean_x = statistics.fmean(x for x, _ in points)
+    mean_y = statistics.fmean(y for _, y in points)
     slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
     slope = max(slope, 0.0)
     return LinearFit(max(mean_y - slope * mean_x, 0.0), slope)

@@ -30,8 +30,11 @@ class PlayedMachine:
     """A machine with one process. `rank`: of the process; NO_RANK for a spare. `heard`: called with each order to the process."""
 
     def __init__(self, number: int, rank: int, world_size: int, heard: Callable[[Any], None]) -> None:
-        self.name, self._heard, self._world_size = f"machine-{number}:{number}", heard, world_size
-        self._worker, self._rank = f"{self.name}.1", rank
+        self.name = f"machine-{number}:{number}"
+        self._heard = heard
+        self._world_size = world_size
+        self._worker = f"{self.name}.1"
+        self._rank = rank
         self._joins = self._is_gone = False
         self._queue: asyncio.Queue[Any] = asyncio.Queue()
 
@@ -94,7 +97,8 @@ class PlayedMachine:
                 return [msg.Standing(generation, STEP, STEP, "body", "", HOST, 7000)]
             case msg.Interrupt() | msg.Assign():
                 if isinstance(order, msg.Assign):
-                    self._rank, self._joins = order.rank, True
+                    self._rank = order.rank
+                    self._joins = True
                 return [msg.Prepared(generation, HOST, 7001)]
             case msg.Serve():
                 return [msg.Serving(generation, HOST, 9000)]

@@ -24,7 +24,9 @@ from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.security.tls import Credentials
 from torchrelay.protocol.words.level import Level
 
-PATIENCE_S, GRACE_S, ADDRESS_POLL_S = 180.0, 30.0, 0.02
+PATIENCE_S = 180.0
+GRACE_S = 30.0
+ADDRESS_POLL_S = 0.02
 LOG_SHOWN = 2000
 """Characters."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -94,7 +96,8 @@ def walk_gate(ranks: int) -> WalkedGate:
 
 
 async def _migrate(ranks: int, secret: bytes, pid: int, target: str) -> WalkedMigration:
-    credentials, told = Credentials.from_secret(secret, "agent"), list[float]()
+    credentials = Credentials.from_secret(secret, "agent")
+    told = list[float]()
 
     def heard(order: Any) -> None:
         if isinstance(order, msg.Interrupt):
@@ -107,11 +110,13 @@ async def _migrate(ranks: int, secret: bytes, pid: int, target: str) -> WalkedMi
         async with events_of(credentials, target) as events:
             steps = asyncio.create_task(_tell_steps(machines))
             await _event(events, "protection", lambda fields: Level(fields["level"]).promises)
-            ready_s, cpu_s = time.monotonic() - began_s, _cpu_s(pid)
+            ready_s = time.monotonic() - began_s
+            cpu_s = _cpu_s(pid)
             killed_s = time.monotonic()
             machines[1].lose()
             finished = await _event(events, "migration_finished", lambda fields: True)
-            whole_s, used_s = time.monotonic() - killed_s, _cpu_s(pid) - cpu_s
+            whole_s = time.monotonic() - killed_s
+            used_s = _cpu_s(pid) - cpu_s
             steps.cancel()
             status_s, status_bytes = await _status(credentials, target)
     finally:

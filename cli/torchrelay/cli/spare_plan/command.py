@@ -82,7 +82,8 @@ def best(rows: Sequence[ComparedWay], way: Way) -> ComparedWay:
 
 
 def _row(outcomes: Sequence[PlayedTrace]) -> ComparedWay:
-    first, goodputs = outcomes[0], [o.goodput for o in outcomes]
+    first = outcomes[0]
+    goodputs = [o.goodput for o in outcomes]
     return ComparedWay(
         first.way,
         first.spares,
@@ -98,8 +99,10 @@ def _numbers(options: SparePlanOptions) -> tuple[int, ...]:
     """Return numbers of spares by nodes: none, one, two, four, and so on up to an eighth of the cluster."""
     if options.spares:
         return options.spares
-    node, most = options.site.gpus_per_node, max(options.site.gpus // 8, options.site.gpus_per_node)
-    numbers, nodes = [0], 1
+    node = options.site.gpus_per_node
+    most = max(options.site.gpus // 8, options.site.gpus_per_node)
+    numbers = [0]
+    nodes = 1
     while nodes * node <= most:
         numbers.append(nodes * node)
         nodes *= 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchrelay.cli.spare_plan.causes import CAUSES, Cause, Takes
@@ -37,14 +36,15 @@ class DrawnFailure:
     repair_s: float
 
 
-def draw_trace(site: ClusterSite, horizon_s: float, seed: int, causes: Sequence[Cause] = CAUSES) -> list[DrawnFailure]:
+def draw_trace(site: ClusterSite, horizon_s: float, seed: int) -> list[DrawnFailure]:
     """Return failures in order of time: independent of each other, but for nodes that are lost together."""
     chance = random.Random(seed)
     mean_s = site.hours_per_failure / site.gpus * HOUR_S
-    weights = [cause.count for cause in causes]
-    failures, at_s = [], chance.expovariate(1 / mean_s)
+    weights = [cause.count for cause in CAUSES]
+    failures = []
+    at_s = chance.expovariate(1 / mean_s)
     while at_s < horizon_s:
-        (cause,) = chance.choices(causes, weights)
+        (cause,) = chance.choices(CAUSES, weights)
         is_rack = chance.random() < site.together
         repair_s = chance.expovariate(1 / (site.repair_hours * HOUR_S))
         gpus = 0

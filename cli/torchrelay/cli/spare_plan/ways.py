@@ -95,11 +95,13 @@ class _Devices:
             return now_s
         heapq.heappush(self.repairs, (now_s + failure.repair_s, failure.gpus))
         self.free -= failure.gpus
-        there, ready_s = self.free, now_s
+        there = self.free
+        ready_s = now_s
         for back_s, count in sorted(self.repairs):
             if there >= 0:
                 break
-            there, ready_s = there + count, back_s
+            there = there + count
+            ready_s = back_s
         return ready_s
 
 
@@ -130,7 +132,9 @@ class _Game:
     def __init__(self, way: Way, spares: int, site: ClusterSite, costs: WayCosts, horizon_s: float) -> None:
         self.outcome = PlayedTrace(way, spares, horizon_s, site.gpus)
         self.now_s = 0.0
-        self._way, self._costs, self._horizon_s = way, costs, horizon_s
+        self._way = way
+        self._costs = costs
+        self._horizon_s = horizon_s
         self._pool = _Devices(spares)
         self._groups = max(1, site.gpus // costs.group_gpus) if way is Way.DROP else 1
         self._away: list[float] = []

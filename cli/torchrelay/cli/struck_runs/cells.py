@@ -10,15 +10,22 @@ from typing import Protocol
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.options.faults import INJECT_PHASES, MIGRATION_PHASES, FaultKind
 
-CONTROLLER, PARTITION = FaultKind.CONTROLLER.value, FaultKind.PARTITION.value
+CONTROLLER = FaultKind.CONTROLLER.value
+PARTITION = FaultKind.PARTITION.value
 """Kinds of cells that are kinds of faults."""
-JOINER, SECOND = "joiner", "second"
+JOINER = "joiner"
+SECOND = "second"
 """A rank is killed, and in its migration the joiner too, or another rank; or, as CONTROLLER, the controller."""
-RESPAWN, REFILL, RESTART = "respawn", "refill", "restart"
+RESPAWN = "respawn"
+REFILL = "refill"
+RESTART = "restart"
 """A rank is killed where no spare stands ready: its process is started again in its place; or two are, one after the other, with
 one spare that is made anew; or all processes are started anew from the just-in-time checkpoint."""
 KINDS = ("kill", "planned", "stop", JOINER, SECOND, PARTITION, CONTROLLER, RESPAWN, REFILL, RESTART)
-FIRST, EPOCH, LAST, HEAD = "first", "epoch", "last", "head"
+FIRST = "first"
+EPOCH = "epoch"
+LAST = "last"
+HEAD = "head"
 STEP_PHASES = (*INJECT_PHASES, FIRST, EPOCH, LAST, HEAD)
 """A phase of `--inject`, or a step that is special, or the head of the loop."""
 PLACES = ("logging", "evaluation", "saving")

@@ -11,6 +11,7 @@ from torchrelay.protocol import events
 from torchrelay.protocol.names import EXIT_NO_SPARE_LEFT
 from torchrelay.protocol.words.order_words import says_could_not, says_failed
 from torchrelay.protocol.words.phases import COMMITTED
+from torchrelay.protocol.words.process_ends import how_ended
 
 IDENTICAL = "identical"
 REDONE = "redone"
@@ -135,7 +136,7 @@ def _crashed(ran: Ran) -> str:
         return ran.summary.reason
     for e in ran.occurrences:
         if isinstance(e, events.WorkerEnded) and not e.fenced and e.signal in (4, 6, 7, 8, 11):
-            return f"rank {e.rank} ({e.worker}) ended by signal {e.signal}"
+            return f"rank {e.rank} ({e.worker}) {how_ended(e.signal, 0)}"
     return ""
 
 

@@ -32,7 +32,8 @@ class EventFile:
         return [o for line in whole.splitlines() if (o := self._take(json.loads(line))) is not None]
 
     def _take(self, record: dict[str, object]) -> Occurrence | None:
-        name, time_s = str(record.pop("name")), float(str(record.pop("time_s")))
+        name = str(record.pop("name"))
+        time_s = float(str(record.pop("time_s")))
         try:
             occurrence = from_job_event(JobEvent(time_s, name, json.dumps(record)))
         except FrameError:  # of another version: it is in the file, for whoever looks there

@@ -55,7 +55,8 @@ class HoldForSpare:
         """Look once. To be called again and again, from the start to the end."""
         for occurrence in self._log.read():
             if isinstance(occurrence, events.MigrationFinished) and occurrence.outcome == COMMITTED and self._times:
-                self._times, self._made = self._times - 1, False
+                self._times = self._times - 1
+                self._made = False
                 self.path.touch()
             elif isinstance(occurrence, events.SpareMade):
                 self._made = True

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from torchrelay.protocol.names import ENV_SECRET
+from torchrelay.protocol.names import ENV_NOTIFY, ENV_SECRET
 
 POLL_S = 0.02
 END_S = 30.0
 """How long the parts of a killed run may take to see that their command is gone."""
-_NOT_INHERITED = (ENV_SECRET, "TORCHRELAY_STATE_DIR")
+_NOT_INHERITED = (ENV_SECRET, ENV_NOTIFY, "TORCHRELAY_STATE_DIR")
 
 
 def run(

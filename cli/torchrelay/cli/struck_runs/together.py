@@ -56,7 +56,7 @@ def speaks_for_each(cells: Sequence[Cell], ran: Ran) -> list[CellVerdict] | None
         return None
     verdicts = []
     for cell, migration in zip(cells, committed):
-        # Of two ranks that do not reach each other either may be replaced.
+        # Either of two ranks that do not reach each other may be replaced.
         if (
             cell.rank not in migration.ranks and cell.kind != PARTITION
         ) or migration.steps_redone > MAXIMUM_STEPS_REDONE.get(migration.kind, 1):

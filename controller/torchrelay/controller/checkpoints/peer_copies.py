@@ -16,7 +16,9 @@ from torchrelay.protocol.messages import CopyReady, CopyTaken, KeepCopies, TakeC
 
 class Buddies:
     def __init__(self, every: int, job: Job, outbox: Outbox) -> None:
-        self._every, self._job, self._outbox = every, job, outbox
+        self._every = every
+        self._job = job
+        self._outbox = outbox
         self._told: dict[str, KeepCopies] = {}
 
     def settle(self, known: Known) -> None:

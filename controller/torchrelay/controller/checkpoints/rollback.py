@@ -27,7 +27,9 @@ class Rollback:
     """Rolls the job back, one roll-back at a time. `every`: steps between copies, or COPIES_AS_NEEDED; 0: there are no copies."""
 
     def __init__(self, every: int, job: Job, outbox: Outbox) -> None:
-        self._every, self._job, self._outbox = every, job, outbox
+        self._every = every
+        self._job = job
+        self._outbox = outbox
         self._awaited: set[str] = set()
         self._found: dict[int, dict[int, dict[str, KeptCopy]]] = {}
         self._why = ""
@@ -80,7 +82,8 @@ class Rollback:
 
     def take_set_ups(self) -> list[int]:
         """Put the set-ups that were found into the ranks' journals. Return the ranks for which they were looked for."""
-        ranks, self._without_set_up = sorted(self._without_set_up), set()
+        ranks = sorted(self._without_set_up)
+        self._without_set_up = set()
         for rank in ranks:
             if found := self._found.get(rank):
                 newest = next(iter(found[max(found)].values()))
@@ -123,18 +126,23 @@ class Rollback:
                 return m.TargetImpossible(
                     f"{self._why}; {s.no_spare}; and rank {rank} cannot start over: {where.reason}"
                 )
-            places[rank], in_place_of[rank] = where.node, where.in_place_of
+            places[rank] = where.node
+            in_place_of[rank] = where.in_place_of
         standings = {rank: s.standings[rank] for rank in s.survivors}
         seen = max(job.holder(rank).seen_boundary for rank in range(s.world_size))
         step = choose_step(self._held(), places, standings, seen)
         if isinstance(step, Cannot):
             no_spare = f"; {s.no_spare}" if alone else ""
             return m.TargetImpossible(f"{self._why}{no_spare}; and {step.reason}")
-        self._nodes, self._furthest, self._in_place_of = places, step.boundary + step.redone, in_place_of
+        self._furthest = step.boundary + step.redone
+        self._nodes = places
+        self._in_place_of = in_place_of
         self.copies = {rank: self._copy(rank, step.boundary, (node,)) for rank, node in places.items()}
-        self._givers, self._given = {}, {}
+        self._givers = {}
+        self._given = {}
         stale = tuple(rank for rank in s.joiners if self.copies[rank].set_up != job.journal(rank).set_up)
-        self._in_place, self._starting = {*s.survivors, *stale, *alone}, set()
+        self._in_place = {*s.survivors, *stale, *alone}
+        self._starting = set()
         self._starts.clear()
         job.go_back(step.boundary)
         return m.RollBackDecided(step.boundary, step.redone, f"{step.reason}: {self._why}", stale)
@@ -155,13 +163,15 @@ class Rollback:
         self, s: State, new_token: Callable[[], str]
     ) -> m.TargetDecided | m.RollBackDecided | m.TargetImpossible:
         """Decide which rank gives which copy to which rank, now that it is known where each rank enters."""
-        job, boundary = self._job, next(iter(self.copies.values())).boundary
+        job = self._job
+        boundary = next(iter(self.copies.values())).boundary
         places = {rank: job.workers[joiner.worker].node for rank, joiner in s.joiners.items()}
         held = self._held()
         givers = choose_givers({rank: held[rank][boundary] for rank in places}, places)
         if isinstance(givers, Cannot):
             return self._older(s, places)
-        self._givers, self._given = givers, {}
+        self._givers = givers
+        self._given = {}
         tokens = {}
         for rank, place in places.items():
             node = places[givers[rank]] if rank in givers else place
@@ -231,7 +241,8 @@ class Rollback:
                 return None
             self._starts[rank] += 1
             self._starting.add(rank)
-            before, node = self._job.holder(rank), self._nodes[rank]
+            before = self._job.holder(rank)
+            node = self._nodes[rank]
             own = before.worker if before.node == node else ""
             self._outbox.to_agent(node, StartWorker(rank, self._in_place_of.get(rank, own)))
         return m.NoSpare(rank, f"rank {rank} waits for the process in which it starts over", soon=True)
@@ -253,7 +264,8 @@ class Rollback:
         worker = self._job.workers.get(message.worker) or Worker(
             message.worker, node, message.pid, NO_RANK, came_s=now_s, news_s=now_s
         )
-        worker.started_for, worker.in_place_of = message.rank, message.in_place_of
+        worker.started_for = message.rank
+        worker.in_place_of = message.in_place_of
         self._job.workers[message.worker] = worker
 
     def ended(self, worker: Worker) -> None:

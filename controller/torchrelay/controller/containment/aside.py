@@ -41,12 +41,16 @@ class Aside:
     """The job. `end_job(exit_code, reason)` ends the job. `reason`: what has failed."""
 
     def __init__(self, job: Job, outbox: Outbox, end_job: Callable[[int, str], None], reason: str) -> None:
-        self._job, self._outbox, self._end_job, self.reason = job, outbox, end_job, reason
+        self._job = job
+        self._outbox = outbox
+        self._end_job = end_job
+        self.reason = reason
 
     def begin(self, migration: State | None, now_s: float) -> None:
         """Let all ranks go on that can, and end the job if they cannot."""
         job = self._job
-        job.protection, job.protection_reason = "off", self.reason
+        job.protection_reason = self.reason
+        job.protection = "off"
         job.journals.clear()
         self._outbox.emit(Protection(Level.UNPROTECTED.value, self.reason, ProtectionCause.FAULT.value))
         if migration is None or migration.phase in TRAINS:

@@ -23,7 +23,8 @@ class MemoryShare:
 
     def __init__(self, *roots: Any) -> None:
         self._roots = roots
-        self._came_bytes, self._next_bytes = 0, LOOK_EVERY_BYTES
+        self._came_bytes = 0
+        self._next_bytes = LOOK_EVERY_BYTES
 
     def take(self, size_bytes: int, agents: int) -> None:
         """Count a message of that size, which has been taken in. Raises RefusedError where the job holds more than its share."""
@@ -32,7 +33,8 @@ class MemoryShare:
             return
         budget_bytes = BUDGET_BYTES + agents * BUDGET_BYTES_PER_AGENT
         held_bytes = size_of(self._roots, budget_bytes)
-        self._came_bytes, self._next_bytes = 0, max(LOOK_EVERY_BYTES, held_bytes)
+        self._next_bytes = max(LOOK_EVERY_BYTES, held_bytes)
+        self._came_bytes = 0
         if held_bytes > budget_bytes:
             raise RefusedError(f"what its agents have said takes more than {budget_bytes >> 20} MiB in the controller")
 

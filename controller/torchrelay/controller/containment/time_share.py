@@ -6,7 +6,8 @@ SHARE = 0.5
 """Of one processor's time, over a while: what a job of thousands of ranks takes is below."""
 BURST_S = 1.0
 """What may be taken at once: a migration of a large job must not wait."""
-REST_FACTOR, LONGEST_REST_S = 5.0, 1.0
+REST_FACTOR = 5.0
+LONGEST_REST_S = 1.0
 """Of a job that is called late: each is looked at once a second, whatever the others need."""
 
 
@@ -20,8 +21,10 @@ class TimeShare:
     """A bucket of time that fills by `share` a second, up to `burst_s`."""
 
     def __init__(self, share: float = SHARE, burst_s: float = BURST_S) -> None:
-        self._share, self._burst_s = share, burst_s
-        self._left_s, self._then_s = burst_s, 0.0
+        self._share = share
+        self._burst_s = burst_s
+        self._left_s = burst_s
+        self._then_s = 0.0
 
     def spend(self, took_s: float, now_s: float) -> float:
         """How many seconds whoever has just worked for `took_s` has to wait with going on."""

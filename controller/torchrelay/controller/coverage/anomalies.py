@@ -24,7 +24,10 @@ class AnomalyController:
     """`end_job(exit_code, reason)` ends the job."""
 
     def __init__(self, job: Job, outbox: Outbox, driver: Driver, end_job: Callable[[int, str], None]) -> None:
-        self._job, self._outbox, self._driver, self._end_job = job, outbox, driver, end_job
+        self._job = job
+        self._outbox = outbox
+        self._driver = driver
+        self._end_job = end_job
         self._open: dict[int, list[NumberAlarm]] = {}
         self._boundary = -1
         self._since_s = 0.0
@@ -42,14 +45,17 @@ class AnomalyController:
             self._tell(NumberVerdict(GO_ON, (worker.rank,), alarm.text))
             return
         if alarm.boundary != self._boundary or not self._open:
-            self._open, self._boundary, self._since_s = {}, alarm.boundary, now_s
+            self._boundary = alarm.boundary
+            self._open = {}
+            self._since_s = now_s
         self._open.setdefault(worker.rank, []).append(alarm)
 
     def tick(self, now_s: float) -> None:
         everybody = all(w.rank in self._open for w in self._job.rank_workers if w.alive)
         if not self._open or (now_s - self._since_s < GRACE_S and not everybody):
             return
-        alarms, self._open = self._open, {}
+        alarms = self._open
+        self._open = {}
         tried = {rank for boundary, rank in self._tried if boundary == self._boundary}
         verdict = decide_numbers(alarms, self._job.world_size, tried, self._cannot())
         self._tell(verdict)

@@ -24,7 +24,11 @@ class ArmingController:
     def __init__(
         self, config: ControllerConfig, job: Job, outbox: Outbox, driver: Driver, news: Callable[[], None]
     ) -> None:
-        self._config, self._job, self._outbox, self._driver, self._news = config, job, outbox, driver, news
+        self._config = config
+        self._job = job
+        self._outbox = outbox
+        self._driver = driver
+        self._news = news
 
     def settle(self) -> None:
         """Arms the ranks once all can be, or lets them run as they are."""
@@ -51,7 +55,8 @@ class ArmingController:
                 job.protection_reason = f"ranks {listed(missing)} have not set up their process group yet"
 
     def _protect(self, on: bool, reason: str) -> None:
-        self._job.protection, self._job.protection_reason = "on" if on else "off", reason
+        self._job.protection = "on" if on else "off"
+        self._job.protection_reason = reason
         if on and not self._job.gate_secret:
             self._job.gate_secret = secrets.token_bytes(GATE_SECRET_BYTES)
         self._news()

@@ -37,7 +37,10 @@ class Incidents:
     def __init__(
         self, config: ControllerConfig, job: Job, outbox: Outbox, promised: Callable[[], tuple[Coverage, int]]
     ) -> None:
-        self._config, self._job, self._outbox, self._promised = config, job, outbox, promised
+        self._config = config
+        self._job = job
+        self._outbox = outbox
+        self._promised = promised
 
     def migration_over(self, s: State, f: Finished, apart: bool) -> None:
         """To be called when its end has been told, and nothing has followed from it yet."""
@@ -46,7 +49,8 @@ class Incidents:
         leavers = filter(None, s.lost.values())  # there is none where all ranks enter from a checkpoint
         uncovered = any(job.is_lost_with_node(w) and not job.node_with_journal(w) for w in leavers)
         lost = tuple(s.lost) or (s.rank,)
-        failure = Failure(s.kind, f.outcome, lost, bool(job.join_failures), spares, uncovered, apart)
+        joins_failed = any(not failure.by_chance for failure in job.join_failures)
+        failure = Failure(s.kind, f.outcome, lost, joins_failed, spares, uncovered, apart)
         if not is_incident(promised, job.world_size, failure):
             return
         folder = ""

@@ -18,6 +18,7 @@ from torchrelay.controller.decide.protection.room import checkpoint_lacks, joine
 from torchrelay.controller.decide.replacement.elsewhere import places
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.picture.job import Job
+from torchrelay.controller.picture.worker import Worker
 from torchrelay.controller.replacement.respawns import Respawns
 from torchrelay.controller.spares.pool import SparePool
 from torchrelay.protocol.events import CoverageKnown, Protection, RanksHeld
@@ -30,7 +31,8 @@ STEPS_TIMED = 4
 NOTICING_S = 1.0
 """How late a hang that is due may be seen: agents look and tell that often."""
 
-LATELY_S, LATELY_S_PER_RANK = 10.0, 0.5e-3
+LATELY_S = 10.0
+LATELY_S_PER_RANK = 0.5e-3
 
 
 class ProtectionJudge:
@@ -46,8 +48,13 @@ class ProtectionJudge:
         is_rehearsing: Callable[[], bool],
         end_job: Callable[[], None],
     ) -> None:
-        self._config, self._job, self._outbox, self._end_job = config, job, outbox, end_job
-        self._respawns, self._pool, self._is_rehearsing = respawns, pool, is_rehearsing
+        self._config = config
+        self._job = job
+        self._outbox = outbox
+        self._end_job = end_job
+        self._respawns = respawns
+        self._pool = pool
+        self._is_rehearsing = is_rehearsing
         self._told: tuple[Any, ...] | None = None
         self._level_told = (Level.PENDING.value, "", "")
         self._then: tuple[Any, ...] = ()
@@ -55,11 +62,13 @@ class ProtectionJudge:
         self._promised: tuple[Coverage, int] | None = None
         self._is_stale = True
         self._is_over = self._held_told = False
-        self._copies_every, self._chosen_at = 0, 0
+        self._copies_every = 0
+        self._chosen_at = 0
 
     def news(self) -> None:
         """Take note that something has changed of which the report is made."""
-        self._is_stale, self._lately = True, None
+        self._is_stale = True
+        self._lately = None
 
     def now(self) -> Coverage:
         return coverage(self.known())
@@ -83,7 +92,9 @@ class ProtectionJudge:
         return is_compared(self.known())
 
     def known(self) -> Known:
-        job, policy, every = self._job, self._config.policy, self._config.buddy_every
+        job = self._job
+        policy = self._config.policy
+        every = self._config.buddy_every
         ready, coming = self._spares()
         lost = lost_together(job.nodes, job.machines)
         known = Known(
@@ -130,7 +141,8 @@ class ProtectionJudge:
 
     def _as_needed(self, known: Known) -> int:
         """Return the steps between two copies; 0 until it is known that a rank needs copies, and how long a step takes."""
-        needed, boundary = bool(needs_copies(known)), self._job.boundary
+        needed = bool(needs_copies(known))
+        boundary = self._job.boundary
         if needed and boundary >= max(STEPS_TIMED, 2 * self._chosen_at):
             size_bytes = max((r.device_state_bytes for r in known.reports.values()), default=0)
             self._copies_every = choose_every(size_bytes, known.step_s, known.nodes)
@@ -145,12 +157,16 @@ class ProtectionJudge:
         if self._config.check_steps:
             return 1, 0
         job = self._job
+        spares = self._job.spares
         ready = min(
-            sum(w.warm and not job.quarantined(w) for w in job.spares_for(i))
+            sum(self._is_ready(w) for w in job.spares_for(i, spares))
             for i in range(job.world_size if job.imports_differ else job.local_world_size)
         )
-        starting = sum(not w.warm for w in job.spares)
-        return ready, starting + max(job.spares_to_come(i) for i in range(job.local_world_size))
+        starting = sum(not w.warm for w in spares)
+        return ready, starting + job.most_to_come(spares)
+
+    def _is_ready(self, spare: Worker) -> bool:
+        return spare.warm and spare.stopped_since_s is None and not self._job.quarantined(spare)
 
     def _short_of_spares(self) -> str:
         """Return why spares cannot take over all ranks of one machine, if it is lost; empty if they can.
@@ -164,7 +180,7 @@ class ProtectionJudge:
         if len(job.nodes) < 2:
             return ""
         ranks = Counter(w.node for w in job.rank_workers)
-        ready = Counter(w.node for w in job.spares if w.warm and not job.quarantined(w))
+        ready = Counter(w.node for w in job.spares if self._is_ready(w))
         with_places = self._respawns.machines_with_places()
         for node, count in sorted(ranks.items()):
             alike = job.alike(node)
@@ -196,7 +212,9 @@ class ProtectionJudge:
         )
         if not self._is_stale and facts == self._then:
             return False
-        self._is_stale, self._then, self._lately = False, facts, None
+        self._is_stale = False
+        self._then = facts
+        self._lately = None
         now = self.now()
         self._promised = now, facts[0]
         self._tell_level(now)
@@ -232,7 +250,7 @@ class ProtectionJudge:
             return
         if not self._held_told:
             self._held_told = True
-            # With the costs of all steps, which are no news by themselves.
+            # It tells the costs of all steps, too, which are no news by themselves.
             self._outbox.emit(CoverageKnown(dataclasses.asdict(now)))
             self._outbox.emit(RanksHeld(self._job.boundary))
         if not self._is_rehearsing():

@@ -27,7 +27,8 @@ from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.words.causes import MigrationCause
 from torchrelay.protocol.words.level import Level
 
-LOOK_EVERY_S, LOOK_S_PER_RANK = 2.0, 0.05
+LOOK_EVERY_S = 2.0
+LOOK_S_PER_RANK = 0.05
 """Each look costs in proportion to the job's size: a third of a second with 1,000 ranks."""
 
 
@@ -55,9 +56,15 @@ class Spreading:
         is_rehearsing: Callable[[], bool],
         is_ending: Callable[[], str],
     ) -> None:
-        self._config, self._job, self._outbox, self._driver = config, job, outbox, driver
-        self._planned_moves, self._judge, self._pool = planned_moves, judge, pool
-        self._is_rehearsing, self._is_ending = is_rehearsing, is_ending
+        self._config = config
+        self._job = job
+        self._outbox = outbox
+        self._driver = driver
+        self._planned_moves = planned_moves
+        self._judge = judge
+        self._pool = pool
+        self._is_rehearsing = is_rehearsing
+        self._is_ending = is_ending
         # Pods are where their cluster wants them; a check moves nothing, and without replacement a loss ends the job anyway.
         self._is_on = not (config.adopted or config.check_steps or config.spares_barred or config.nnodes < 2)
         self._calm_since_s: float | None = None
@@ -75,7 +82,8 @@ class Spreading:
             return
         self._looked_s = now_s
         if self._driver.count != self._migrations:
-            self._migrations, self._calm_since_s = self._driver.count, None
+            self._migrations = self._driver.count
+            self._calm_since_s = None
         if self._driver.migration is not None or self._planned_moves.is_waiting:
             return
         self._note_end(now_s)
@@ -88,7 +96,8 @@ class Spreading:
         )
         found = spread(self._judge.known(), self._spares()) if of_use else StayThere()
         if isinstance(found, StayThere):
-            self._calm_since_s, self.reason = None, found.reason
+            self.reason = found.reason
+            self._calm_since_s = None
             return
         if why := spent(self._in_vain_s, now_s):
             self.reason = f"{why}; {found.why}"
@@ -108,13 +117,15 @@ class Spreading:
     def _move(self, move: MoveAway, now_s: float) -> None:
         holder = self._job.holder(move.rank)
         self._begun = _Begun(move.rank, holder.worker, holder.node)
-        self._calm_since_s, self.reason = None, ""
+        self._calm_since_s = None
+        self.reason = ""
         self._driver.spares.away = move.rank
         self._planned_moves.want(move.rank, move.reason, now_s, cause=MigrationCause.SPREAD)
 
     def _note_end(self, now_s: float) -> None:
         """Of the move that was begun last."""
-        begun, self._begun = self._begun, None
+        begun = self._begun
+        self._begun = None
         if begun is None:
             return
         self._driver.spares.away = NO_RANK

@@ -30,13 +30,17 @@ class BytesTold:
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
-        self._migration, self._generation, self._phase = "", 0, Phase.HEALTHY
+        self._migration = ""
+        self._generation = 0
+        self._phase = Phase.HEALTHY
         self._since_s = self._emitted_s = 0.0
         self._told: dict[str, BytesDone] = {}
         self.now: MigrationProgress | None = None
 
     def phase_entered(self, migration: str, generation: int, phase: Phase, now_s: float) -> None:
-        self._migration, self._generation, self._phase = migration, generation, phase
+        self._migration = migration
+        self._generation = generation
+        self._phase = phase
         self._since_s = self._emitted_s = now_s
         self._told.clear()
         self.now = None

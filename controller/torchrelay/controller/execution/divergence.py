@@ -20,7 +20,9 @@ _BEFORE_COMMIT = (Phase.REBUILDING, Phase.VERIFYING)
 
 class Divergence:
     def __init__(self, job: Job, outbox: Outbox, driver: Driver) -> None:
-        self._job, self._outbox, self._driver = job, outbox, driver
+        self._job = job
+        self._outbox = outbox
+        self._driver = driver
         self._target = -1
         self._alike: Alike = {}
         self._alike_at_target: Alike = {}
@@ -52,20 +54,23 @@ class Divergence:
     def _begin(self, target: int) -> None:
         if target == self._target:
             return
-        self._target, self._told = target, {}
+        self._target = target
+        self._told = {}
         job = self._job
         checks = {rank: (*job.checks_left.get(rank, ()), *known) for rank, known in job.checks.items()}
         self._alike, self._alike_at_target = (alike(checks, target, unwritten=unwritten) for unwritten in (False, True))
 
     def _forget(self) -> None:
-        self._alike, self._alike_at_target = {}, {}
+        self._alike = {}
+        self._alike_at_target = {}
 
     def settle(self, now_s: float) -> None:
         """End the job if ranks differ, as soon as the migration in which that was found allows."""
         migration = self._driver.migration
         if self._found is None or (migration is not None and migration.state.phase not in _BEFORE_COMMIT):
             return
-        found, self._found = self._found, None
+        found = self._found
+        self._found = None
         self._forget()
         reason = found.reason()
         self._outbox.emit(HealthVerdict(k.STOP, "replicas", "", found.path, found.ranks, "done", k.NOBODY, reason))

@@ -28,29 +28,13 @@ from torchrelay.controller.picture.job import Job
 from torchrelay.controller.picture.worker import Worker
 from torchrelay.controller.replacement.choice import SpareChoice
 from torchrelay.controller.restart.fallen import Fallen
-from torchrelay.protocol.events import (
-    Decision,
-    MigrationStarted,
-    PhaseChanged,
-)
+from torchrelay.protocol.events import Decision, MigrationStarted, PhaseChanged
 from torchrelay.protocol.exhaustive import assert_never
-from torchrelay.protocol.messages import (
-    Fence,
-    Inherits,
-    KeptCopies,
-    LateWorker,
-    LookClosely,
-)
+from torchrelay.protocol.messages import Fence, Inherits, KeptCopies, LateWorker, LookClosely
 from torchrelay.protocol.words.causes import MigrationCause
-from torchrelay.protocol.words.phases import (
-    PLANNED,
-    RESUME,
-    ROLLBACK,
-    UNFORCED,
-    UNPLANNED,
-    Phase,
-)
+from torchrelay.protocol.words.phases import PLANNED, RESUME, ROLLBACK, UNFORCED, UNPLANNED, Phase
 from torchrelay.protocol.words.positions import JoinerAction
+from torchrelay.protocol.words.rank_words import JOB_OVER
 
 MOST_LOOK_CLOSELY = 64
 """The most agents that tell every change in a migration: how far some ranks are says how far all are, within a step."""
@@ -75,7 +59,9 @@ class Driver:
         give_up: Callable[[Fallen], None],
         checkpoint: JobCheckpoint | None = None,
     ) -> None:
-        self._config, self._job, self._outbox = config, job, outbox
+        self._config = config
+        self._job = job
+        self._outbox = outbox
         self.checkpoint = checkpoint
         """The checkpoint that all ranks enter from in a migration of the kind RESUME."""
         self._resume_dir = config.resume_dir
@@ -83,7 +69,8 @@ class Driver:
         self.rollback = Rollback(config.buddy_every, job, outbox)
         self.spares = SpareChoice(config, job, outbox, self.rollback)
         self.outcomes = Outcomes(config, outbox, self.saving, self.spares.respawns, give_up)
-        self._reading, self._rereading = JournalReading(job, outbox, self._journal_read), Rereading(job, outbox)
+        self._reading = JournalReading(job, outbox, self._journal_read)
+        self._rereading = Rereading(job, outbox)
         self.bytes_told = BytesTold(outbox)
         self._filler = OrderFiller(config, job, self.rollback)
         self._queue: deque[m.Event] = deque()
@@ -164,7 +151,7 @@ class Driver:
     def job_over(self, reason: str) -> None:
         """Call off a move that was asked for and is not committed, since the job ends."""
         if self.migration is not None and self.phase is not Phase.COMMITTED:
-            self.outcomes.move_is_off(self.migration.state.migration, f"the job was over before it was done: {reason}")
+            self.outcomes.move_is_off(self.migration.state.migration, f"{JOB_OVER} before it was done: {reason}")
 
     def lose(
         self,
@@ -202,12 +189,14 @@ class Driver:
 
     def resume(self, checkpoint: JobCheckpoint, directory: str, now_s: float) -> None:
         """Let all ranks enter from the checkpoint, in the processes that are spares now."""
-        self.checkpoint, self._resume_dir = checkpoint, directory
+        self.checkpoint = checkpoint
+        self._resume_dir = directory
         for rank, part in checkpoint.ranks.items():
             journal = self._job.journal(rank)
             shadow = part.action == JoinerAction.SHADOW
             at = checkpoint.target - 1 if shadow else checkpoint.target
-            journal.boundaries[at], journal.set_up = part.journal, part.set_up
+            journal.boundaries[at] = part.journal
+            journal.set_up = part.set_up
             if shadow:
                 journal.gates[at] = part.gate_journal
         self.begin(m.ResumeRequested(f"resumes from {directory}"), now_s)
@@ -352,7 +341,10 @@ class Driver:
             case m.LoseRank(lost):
                 self._begin_or_feed(lost, now_s)
             case m.Noted(text, warning):
-                out.log("warning", text) if warning else out.emit(Decision(s.migration, text))
+                if warning:
+                    out.log("warning", text)
+                else:
+                    out.emit(Decision(s.migration, text))
             case m.Ignored(text):
                 out.log_once("info", f"ignored: {text}")
             case m.Finished():

@@ -18,7 +18,9 @@ from torchrelay.protocol.words.positions import JoinerAction
 
 class OrderFiller:
     def __init__(self, config: ControllerConfig, job: Job, rollback: Rollback) -> None:
-        self._config, self._job, self._rollback = config, job, rollback
+        self._config = config
+        self._job = job
+        self._rollback = rollback
         self._assigned: dict[int, bytes] = {}
         """The record of the set-up that the process which is to take over each rank has begun with."""
         self._gate_secret = (0, b"")

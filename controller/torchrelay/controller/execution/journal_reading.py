@@ -13,7 +13,9 @@ class JournalReading:
     """Reads them. `is_read(rank, now_s)` is called once all of the rank's journal that is left has been heard."""
 
     def __init__(self, job: Job, outbox: Outbox, is_read: Callable[[int, float], None]) -> None:
-        self._job, self._outbox, self._is_read = job, outbox, is_read
+        self._job = job
+        self._outbox = outbox
+        self._is_read = is_read
         self._asked: dict[str, tuple[int, str]] = {}
         """Worker -> its rank, and the node that was asked."""
 

@@ -30,8 +30,11 @@ class Outcomes:
         respawns: Respawns,
         give_up: Callable[[Fallen], None],
     ) -> None:
-        self._config, self._outbox, self._give_up = config, outbox, give_up
-        self._saving, self._respawns = saving, respawns
+        self._config = config
+        self._outbox = outbox
+        self._give_up = give_up
+        self._saving = saving
+        self._respawns = respawns
         self._exit_code = EXIT_CODE_WITHOUT_CAUSE
         self._asked: m.MoveRequested | None = None
         self.is_apart = False
@@ -52,7 +55,8 @@ class Outcomes:
 
     def came_apart(self) -> None:
         """Take note that ranks which held the same do not: the migration in progress saves what they hold, and the job ends."""
-        self.is_apart, self._exit_code = True, EXIT_SUSPECT_NUMBER
+        self.is_apart = True
+        self._exit_code = EXIT_SUSPECT_NUMBER
 
     def finished(self, s: State, f: m.Finished) -> None:
         """Tell how the migration ended, and give the job up if nothing else is left."""

@@ -12,10 +12,11 @@ from torchrelay.protocol.events import MoveNotMade
 from torchrelay.protocol.messages import MigrateReply
 from torchrelay.protocol.words.causes import MigrationCause
 from torchrelay.protocol.words.phases import SAVE
+from torchrelay.protocol.words.rank_words import JOB_OVER, WAITS_FOR_SPARE
 
 
 @dataclass
-class _Wish:
+class _WaitingMove:
     """A request for a move. `worker` is to be left; `waits`: why it could not begin when that was last looked at.
 
     `lasts`: it waits for a spare, too, until it is taken back.
@@ -32,13 +33,15 @@ class _Wish:
 
 class PlannedMoves:
     def __init__(self, job: Job, outbox: Outbox, driver: Driver) -> None:
-        self._job, self._outbox, self._driver = job, outbox, driver
-        self._wishes: list[_Wish] = []
+        self._job = job
+        self._outbox = outbox
+        self._driver = driver
+        self._waiting_moves: list[_WaitingMove] = []
 
     @property
     def is_waiting(self) -> bool:
         """Whether one may begin at any moment. A request that waits for a spare waits for what is told."""
-        return any(not w.told for w in self._wishes)
+        return any(not w.told for w in self._waiting_moves)
 
     def migrate(self, rank: int, reason: str, now_s: float, by: str = "") -> MigrateReply:
         if refusal := self._never(rank) or ("" if self._job.spares_to_come(rank) else self._no_spare(rank)):
@@ -78,39 +81,42 @@ class PlannedMoves:
 
         It is a process, or (`lasts`) evidence that stays true.
         """
-        self._wishes.append(_Wish(rank, asked, self._job.holders.get(rank, ""), lasts, cause=cause))
+        self._waiting_moves.append(_WaitingMove(rank, asked, self._job.holders.get(rank, ""), lasts, cause=cause))
         self.tick(now_s)
 
     def drop(self, asked: str) -> None:
         """Drop the requests that were made for this reason, which is over."""
-        self._wishes = [w for w in self._wishes if w.asked != asked]
+        self._waiting_moves = [w for w in self._waiting_moves if w.asked != asked]
 
     def is_wanted(self, rank: int) -> bool:
         """Return whether the rank is to move already, or does."""
         migration = self._driver.migration
-        return any(w.rank == rank for w in self._wishes) or (migration is not None and rank in migration.state.lost)
+        return any(w.rank == rank for w in self._waiting_moves) or (
+            migration is not None and rank in migration.state.lost
+        )
 
     def tick(self, now_s: float) -> None:
-        for wish in list(self._wishes):
-            if self._job.holders.get(wish.rank) != wish.worker:
-                self._wishes.remove(wish)
-                self.refuse(wish.rank, wish.asked, f"{wish.worker}, which was to be left, has lost it by now")
+        for move in list(self._waiting_moves):
+            if self._job.holders.get(move.rank) != move.worker:
+                self._waiting_moves.remove(move)
+                self.refuse(move.rank, move.asked, f"{move.worker}, which was to be left, has lost it by now")
                 continue
-            no_spare, to_come = self._no_spare(wish.rank), self._job.spares_to_come(wish.rank)
-            if refusal := self._never(wish.rank) or ("" if wish.lasts or to_come else no_spare):
-                self._wishes.remove(wish)
-                self.refuse(wish.rank, wish.asked, _why(refusal, wish))
+            no_spare = self._no_spare(move.rank)
+            to_come = self._job.spares_to_come(move.rank)
+            if refusal := self._never(move.rank) or ("" if move.lasts or to_come else no_spare):
+                self._waiting_moves.remove(move)
+                self.refuse(move.rank, move.asked, _why(refusal, move))
                 continue
-            if no_spare != wish.told:
-                wish.told = no_spare
+            if no_spare != move.told:
+                move.told = no_spare
                 if no_spare:
-                    self.refuse(wish.rank, wish.asked, f"{no_spare}; it moves as soon as there is one")
+                    self.refuse(move.rank, move.asked, f"{no_spare}; {WAITS_FOR_SPARE}")
             if no_spare:
                 continue
-            wish.waits, _ = self._not_now(wish.rank)
-            if not wish.waits:
-                self._wishes.remove(wish)
-                self._driver.begin(m.MoveRequested(wish.rank, wish.asked, wish.cause.value), now_s)
+            move.waits, _ = self._not_now(move.rank)
+            if not move.waits:
+                self._waiting_moves.remove(move)
+                self._driver.begin(m.MoveRequested(move.rank, move.asked, move.cause.value), now_s)
 
     def refuse(self, rank: int, asked: str, reason: str) -> None:
         """Tell by an event that a move is not made, since the asker does not listen."""
@@ -119,9 +125,9 @@ class PlannedMoves:
     def job_over(self, reason: str) -> None:
         """Refuse all requests. To be called before the job's last event."""
         self._driver.job_over(reason)
-        for wish in self._wishes:
-            self.refuse(wish.rank, wish.asked, _why(f"the job was over: {reason}", wish))
-        self._wishes.clear()
+        for move in self._waiting_moves:
+            self.refuse(move.rank, move.asked, _why(f"{JOB_OVER}: {reason}", move))
+        self._waiting_moves.clear()
 
     def _never(self, rank: int) -> str:
         job = self._job
@@ -170,5 +176,5 @@ class PlannedMoves:
         return "", ""
 
 
-def _why(end: str, wish: _Wish) -> str:
-    return f"{end}; the move could not begin before: {wish.waits}" if wish.waits else end
+def _why(end: str, move: _WaitingMove) -> str:
+    return f"{end}; the move could not begin before: {move.waits}" if move.waits else end

@@ -20,7 +20,8 @@ class Rereading:
     """Once in each generation, since in the next one others stand elsewhere."""
 
     def __init__(self, job: Job, outbox: Outbox) -> None:
-        self._job, self._outbox = job, outbox
+        self._job = job
+        self._outbox = outbox
         self._generation = 0
         self._awaited: set[str] = set()
         self._set_ups: dict[int, bytes] = {}
@@ -39,7 +40,9 @@ class Rereading:
         copied = [w for w in s.lost.values() if job.is_lost_with_node(w) and job.node_with_journal(w)]
         if not copied:
             return False
-        self._generation, self._awaited, self._deadline_s = s.generation, set(copied), now_s + ANSWER_TIMEOUT_S
+        self._generation = s.generation
+        self._awaited = set(copied)
+        self._deadline_s = now_s + ANSWER_TIMEOUT_S
         self._set_ups = {rank: job.journal(rank).set_up for rank in s.lost}
         self._outcome = "also after the copies were read again when all stood"
         text = (

@@ -36,10 +36,13 @@ Answer = m.CheckpointWritten | m.CheckpointFailed | m.FolderChosen
 
 class Saving:
     def __init__(self, config: ControllerConfig, job: Job, outbox: Outbox) -> None:
-        self._config, self._job, self._outbox = config, job, outbox
+        self._config = config
+        self._job = job
+        self._outbox = outbox
         self._sizes: dict[int, int] = {}
         self._checkpoint: JobCheckpoint | None = None
-        self._directory, self._writer = "", ""
+        self._directory = ""
+        self._writer = ""
         self._begun: list[Path] = []
         """Folders that this migration writes, where they can be reached from here."""
         self._refused: dict[str, str] = {}
@@ -49,17 +52,20 @@ class Saving:
 
     def clear(self, keep: int) -> None:
         """Remove old checkpoints where folders are the job's own, and nothing else removes them."""
-        c, job = self._config, self._job
+        c = self._config
+        job = self._job
         if not (c.adopted and c.jit_prefix and c.jit_dir) or c.jit_barred or 0 not in job.holders:
             return
-        name, folder = c.run_id.rpartition("-")[0], str(Path(c.jit_dir).absolute())
+        name = c.run_id.rpartition("-")[0]
+        folder = str(Path(c.jit_dir).absolute())
         self._outbox.to_worker(job.holders[0], ClearCheckpoints(folder, name, keep, c.job_id, c.run_id))
 
     def begin(self) -> None:
         """Begin another migration: nothing is saved yet."""
         self._sizes.clear()
         self._refused.clear()
-        self._checkpoint, self._writer = None, ""
+        self._checkpoint = None
+        self._writer = ""
         self._begun.clear()
 
     @property
@@ -84,7 +90,7 @@ class Saving:
         while True:
             again = f"-again{number}" if number else ""
             folder = below / f"{c.jit_prefix}{c.run_id}{again}-step{boundary}{ASKED_FOR if kind == SAVE else ''}"
-            # Never into a whole one: ranks may have entered from it. Where others write, its name says that.
+            # Nothing is written into a whole checkpoint: ranks may have entered from it. Where others write, its name says that.
             if c.adopted:
                 return folder
             if not (folder / MANIFEST).exists():
@@ -115,7 +121,8 @@ class Saving:
         if isinstance(saved, Cannot):
             return m.CheckpointFailed(saved.reason)
         saved = dataclasses.replace(saved, origin=_origin(self._config))
-        self._checkpoint, self._directory = saved, directory
+        self._checkpoint = saved
+        self._directory = directory
         if self._config.adopted:
             return self._send(s)
         try:

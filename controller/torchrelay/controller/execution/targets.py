@@ -21,6 +21,7 @@ from torchrelay.controller.picture.job import Job
 from torchrelay.protocol.journals import collective_logs
 from torchrelay.protocol.messages import Standing
 from torchrelay.protocol.words.positions import JoinerAction, SurvivorAction
+from torchrelay.protocol.words.rank_words import ranks_with_verb
 
 Answer = TargetDecided | GateToPass | TargetImpossible
 
@@ -42,7 +43,7 @@ def planned_target(job: Job, state: State, new_token: Callable[[], str]) -> Answ
         if is_replica(checks.get(rank, ()), checks.get(other, ()), boundary, (rank, other))[0]
     ]
     helpers = choose_helpers(rank, replicas, state.standings, nodes=_nodes(job, state.holders))
-    help_text = f", with help from ranks {', '.join(map(str, helpers))}, which hold the same" if helpers else ""
+    help_text = f"; {ranks_with_verb(helpers, 'helps, and holds', 'help, and hold')} the same" if helpers else ""
     return TargetDecided(
         boundary,
         f"all stand after step {boundary}; {state.lost[rank]} hands rank {rank} over by itself{help_text}",
@@ -72,7 +73,7 @@ def resume_target(checkpoint: JobCheckpoint, folder: str) -> Answer:
 
 
 def target_where_they_stand(
-    job: Job, state: State, new_token: Callable[[], str], jit_folder: Callable[[int], Path], *, all_save: bool = False
+    job: Job, state: State, new_token: Callable[[], str], jit_folder: Callable[[int], Path], *, all_save: bool
 ) -> Answer | OutOfReach:
     """Return the target after a loss. Survivors say where they stand, journals where the lost ranks were.
 
@@ -91,6 +92,7 @@ def target_where_they_stand(
     donors: dict[int, int] = {}
     helpers: dict[int, tuple[int, ...]] = {}
     carried: dict[int, tuple[str, ...]] = {}
+    compared: dict[int, int] = {}
     nodes = _nodes(job, state.survivors)
     for rank in sorted(state.lost):
         journal = job.journal(rank)
@@ -110,8 +112,11 @@ def target_where_they_stand(
             return entry
         if isinstance(entry, Cannot):
             return TargetImpossible(entry.reason)
-        entries[rank], donors[rank], helpers[rank] = entry, donor.rank, donor.helpers
+        entries[rank] = entry
+        donors[rank] = donor.rank
+        helpers[rank] = donor.helpers
         carried[rank] = donor.carried
+        compared[rank] = donor.compared
         reasons += [entry.reason, donor.reason]
     checkpoint = state.saves
     savers = state.survivors if all_save else _tensor_sources(job, state, target.boundary, donors).values()
@@ -131,6 +136,7 @@ def target_where_they_stand(
         savers=tuple(sorted(set(savers))) if checkpoint else (),
         directory=str(jit_folder(target.boundary)) if checkpoint else "",
         carried=carried,
+        compared=compared,
     )
 
 
@@ -164,7 +170,8 @@ def saved_job(job: Job, state: State, run_id: str, sizes: dict[int, int]) -> Job
     sources = _tensor_sources(job, state, state.target, state.donors) | {rank: rank for rank in state.savers}
     ranks = {}
     for rank in range(job.world_size):
-        journal, source = job.journal(rank), state.standings[sources[rank]]
+        journal = job.journal(rank)
+        source = state.standings[sources[rank]]
         entry = decide_entry(rank, state.target, journal.boundaries, journal.gates, source)
         if isinstance(entry, Cannot):
             return entry

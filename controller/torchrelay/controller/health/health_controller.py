@@ -6,7 +6,6 @@ import dataclasses
 from collections import deque
 from collections.abc import Callable
 
-from torchrelay.controller.decide.listed import listed
 from torchrelay.controller.execution.driver import Driver
 from torchrelay.controller.execution.planned_moves import PlannedMoves
 from torchrelay.controller.health.corruption import odd_one_out
@@ -35,14 +34,18 @@ from torchrelay.protocol.options.numbers import ALERT, STOP
 from torchrelay.protocol.transport.telling import LATE_S
 from torchrelay.protocol.words.causes import MigrationCause
 from torchrelay.protocol.words.phases import PLANNED
+from torchrelay.protocol.words.rank_words import ranks_with_verb
 
 EXIT_PROGRAM = 1
 EVENTS_THAT_SLOW = (k.HW_SLOWDOWN, k.PCIE_REPLAYS)
 CAUSE_S = 600.0
-HOT_C, FULL_WIDTH, SHORT_OF_CPU = 10.0, 1.0, 0.2
+HOT_C = 10.0
+FULL_WIDTH = 1.0
+SHORT_OF_CPU = 0.2
 """A level counts as the cause of a slow rank from here on: degrees left, share of the lanes, share of the time."""
 STEP_OF_RATIO = 0.2
-SILENT_STEP_S, SILENT_STEP_SHARE = 0.5, 0.1
+SILENT_STEP_S = 0.5
+SILENT_STEP_SHARE = 0.1
 """A silence is noted again once it has grown by both: all that was noted of it is gone through each time."""
 SILENT_S = 3.0
 """Silence from which on an agent counts as silent that has something to tell each second."""
@@ -65,13 +68,11 @@ class HealthController:
         replica_action: str = "",
     ) -> None:
         self._replica_action = replica_action
-        self._job, self._outbox, self._driver, self._planned_moves, self._end_job = (
-            job,
-            outbox,
-            driver,
-            planned_moves,
-            end_job,
-        )
+        self._job = job
+        self._outbox = outbox
+        self._driver = driver
+        self._planned_moves = planned_moves
+        self._end_job = end_job
         self.judge = HealthJudge(policy)
         self._quarantine = Quarantine(job, outbox, self.judge)
         self.why_not_quarantined: Callable[[str], str] = lambda node: ""
@@ -100,7 +101,7 @@ class HealthController:
             seen = SeenEvidence(s.kind, now_s - s.age_s, node, s.device, s.worker, s.code, s.value, s.detail)
             worker = self._job.workers.get(s.worker)
             if s.kind == k.OOM_NODE and worker is not None and self._job.is_holder(worker):
-                # By rank: a second time in another process is the same program.
+                # Ranks are counted, not processes: a second time in another process is the same program.
                 seen = dataclasses.replace(seen, node="", worker=f"rank {worker.rank}")
             self._see(seen, now_s)
 
@@ -212,6 +213,10 @@ class HealthController:
             devices = sorted({d for w in self._job.workers.values() for d in w.devices})
             known = ", ".join([*sorted(self._job.nodes), *devices])
             return QuarantineReply(False, f"this job has no node and no device {subject}; it has {known}")
+        if is_node and self._is_the_last(node):
+            return QuarantineReply(
+                False, f"{node} is the only node that this job can use: its ranks have nowhere to go"
+            )
         what, about = ("quarantine", "quarantine") if is_node else ("device-quarantine", subject)
         said = SeenEvidence(
             k.NODE_CONDITION, now_s, node, about, detail=f"{what} ({_asked(request.reason, request.by)})"
@@ -228,17 +233,35 @@ class HealthController:
         staying = tuple(rank for rank in ranks if not self._planned_moves.is_wanted(rank))
         if staying:
             because = self._job.protection_reason if self._job.protection == "off" else "the limit on moves is reached"
-            text = f"{subject} is in quarantine; rank {listed(staying)} stays there all the same: {because}"
+            text = (
+                f"{subject} is in quarantine; {ranks_with_verb(staying, 'stays', 'stay')} there all the same: {because}"
+            )
             return QuarantineReply(True, text, tuple(rank for rank in ranks if rank not in staying), staying)
-        return QuarantineReply(True, f"{subject} is in quarantine; rank {listed(ranks)} moves to a spare", ranks)
+        who = ranks_with_verb(ranks, "moves to a spare", "move to spares")
+        return QuarantineReply(True, f"{subject} is in quarantine; {who}", ranks)
+
+    def _is_the_last(self, node: str) -> bool:
+        """Whether ranks of this node have no other one to go to. Its own spares would be of no use any more, either."""
+        others = (n for n in self._job.nodes.values() if n.node != node and n.node not in self._job.quarantine)
+        return any(w.node == node for w in self._job.rank_workers) and all(n.lost for n in others)
 
     def clear(self, request: ClearRequest) -> ClearReply:
         if request.check:
-            return self._quarantine.check(request.subject, request.reason, request.by)
-        return self._quarantine.clear(request.subject, request.reason, request.by)
+            reply = self._quarantine.check(request.subject, request.reason, request.by)
+        else:
+            reply = self._quarantine.clear(request.subject, request.reason, request.by)
+        self._leave_no_more(request.subject)
+        return reply
 
     def device_checked(self, message: DeviceChecked) -> None:
         self._quarantine.checked(message)
+        self._leave_no_more(message.subject)
+
+    def _leave_no_more(self, subject: str) -> None:
+        """Drop the moves that still wait to leave a device or node, once it may be used again."""
+        if subject not in self._job.quarantine:
+            for place in [place for place in self._moving if subject in place]:
+                self._planned_moves.drop(self._moving.pop(place))
 
     def lines(self) -> tuple[str, ...]:
         """Return, for `torchrelay status`, what is not known because a source is dead, and the newest verdicts."""
@@ -295,8 +318,7 @@ class HealthController:
 
     def _want(self, rank: int, v: DeviceVerdict, now_s: float) -> None:
         if not self._planned_moves.is_wanted(rank):
-            if v.seen.kind == k.NODE_CONDITION:
-                self._moving[v.seen.node, v.seen.subject] = v.reason
+            self._moving[v.seen.node, v.seen.subject or v.seen.device] = v.reason
             self._planned_moves.want(rank, v.reason, now_s, lasts=True, cause=MigrationCause.EVIDENCE)
 
     def _cannot(self, v: DeviceVerdict, ranks: list[int], now_s: float) -> str:
@@ -328,7 +350,8 @@ class HealthController:
         return here if everybody else users
 
     def _replace(self, rank: int, v: DeviceVerdict, now_s: float) -> None:
-        worker, migration = self._job.holder(rank), self._driver.migration
+        worker = self._job.holder(rank)
+        migration = self._driver.migration
         if migration is None or migration.state.kind == PLANNED or rank not in migration.state.lost:
             since_s = worker.lost_since_s(v.since_s)
             self._driver.lose(worker, v.reason, now_s, since_s=since_s, cause=MigrationCause.EVIDENCE)

@@ -61,7 +61,8 @@ class HealthJudge:
             return None
         if v.cooldown_s and now_s - self._cooling.get(v.rule, -v.cooldown_s) < v.cooldown_s:
             return None
-        self._told_since[key], self._told_at[key] = v.since_s, now_s
+        self._told_since[key] = v.since_s
+        self._told_at[key] = now_s
         if v.cooldown_s:
             self._cooling[v.rule] = now_s
         return v

@@ -26,7 +26,10 @@ class PolicyWatch:
     def __init__(
         self, path: Path, observe: bool, take: Callable[[HealthPolicy], None], log: Callable[[str, str], None]
     ) -> None:
-        self._path, self._observe, self._take, self._log = path, observe, take, log
+        self._path = path
+        self._observe = observe
+        self._take = take
+        self._log = log
         self._seen = self._mark()
         self._observer = Observer()
 
@@ -68,7 +71,8 @@ class PolicyWatch:
 
 class _Handler(FileSystemEventHandler):
     def __init__(self, loop: asyncio.AbstractEventLoop, look: Callable[[], None]) -> None:
-        self._loop, self._look = loop, look
+        self._loop = loop
+        self._look = look
 
     def on_any_event(self, event: FileSystemEvent) -> None:
         if event.event_type not in _NO_CHANGE:

@@ -18,7 +18,9 @@ LONG_S = 86400.0
 
 class Quarantine:
     def __init__(self, job: Job, outbox: Outbox, judge: HealthJudge) -> None:
-        self._job, self._outbox, self._judge = job, outbox, judge
+        self._job = job
+        self._outbox = outbox
+        self._judge = judge
         self._by_notice: dict[str, set[str]] = {}
         """Node or device -> the notices that it is in quarantine for, if nothing else was the first reason."""
         self._checks: dict[str, tuple[str, str]] = {}
@@ -81,7 +83,7 @@ class Quarantine:
         for s in message.signals:
             seen = SeenEvidence(s.kind, 0.0, "", s.device, s.worker, s.code, s.value, s.detail)
             history.add(seen)
-            # As if it had lasted for as long as any row waits.
+            # The evidence counts as if it had lasted for as long as any row waits.
             verdict = classify(history, seen, policy, LONG_S)
             if verdict.action in (k.MIGRATE, k.REPLACE, k.STOP):
                 return verdict.reason

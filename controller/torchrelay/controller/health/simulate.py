@@ -95,7 +95,9 @@ def _times(rng: random.Random, days: float, per_day: float) -> Iterator[float]:
 
 def false_alarms(days: float, seed: int) -> list[str]:
     """Of one node with DEVICES GPUs and as many ports, for so many days; each with its reason."""
-    rng, judge, found = random.Random(seed), HealthJudge(default_policy()), []
+    rng = random.Random(seed)
+    judge = HealthJudge(default_policy())
+    found = []
     order = count()
     queue: list[tuple[float, int, SeenEvidence | None]] = [(s.time_s, next(order), s) for s in node_noise(rng, days)]
     for number in range(DEVICES):
@@ -117,7 +119,8 @@ def false_alarms(days: float, seed: int) -> list[str]:
 
 def _evaluations(rng: random.Random, days: float) -> list[str]:
     """One rank evaluates or saves, at work as the kernel sees it, and the others wait in a collective."""
-    found, policy = [], Policy()
+    found = []
+    policy = Policy()
     for _ in _times(rng, days, 4):
         took_s = rng.uniform(1, 540)
         for silent_s in (took_s / 4, took_s / 2, took_s):
@@ -132,7 +135,8 @@ def _evaluations(rng: random.Random, days: float) -> list[str]:
 
 
 def main() -> int:
-    device_days, seed = float(sys.argv[1]), int(sys.argv[2])
+    device_days = float(sys.argv[1])
+    seed = int(sys.argv[2])
     found = false_alarms(device_days / DEVICES, seed)
     per_1000 = len(found) * 1000 / device_days
     print(

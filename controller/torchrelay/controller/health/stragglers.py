@@ -6,7 +6,6 @@ In a step all ranks wait for the slowest, so the step's time is the same for all
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Sequence
 
 WINDOW_S = 10.0
@@ -21,8 +20,10 @@ LEAST_SHARE = 0.01
 
 def _median_without(ordered: Sequence[float], one: float) -> float:
     """Return the median of all values but one."""
-    gone, count = bisect_left(ordered, one), len(ordered) - 1
-    low, high = (count - 1) // 2, count // 2
+    gone = bisect_left(ordered, one)
+    count = len(ordered) - 1
+    low = (count - 1) // 2
+    high = count // 2
     return (ordered[low + (low >= gone)] + ordered[high + (high >= gone)]) / 2
 
 
@@ -30,20 +31,20 @@ class Stragglers:
     """The ranks of one job. `forget` is called after each migration, when all ranks have other things to do than steps."""
 
     def __init__(self) -> None:
-        self._kept: dict[int, deque[tuple[float, int, float]]] = {}
+        self._kept: dict[int, list[tuple[float, int, float]]] = {}
 
     def forget(self) -> None:
         self._kept.clear()
 
     def update(self, rank: int, boundary: int, waited_s: float, now_s: float) -> None:
         """Take note of a rank's progress. `waited_s`: since the process began."""
-        kept = self._kept.setdefault(rank, deque())
+        kept = self._kept.setdefault(rank, [])
         if kept and (boundary < kept[-1][1] or waited_s < kept[-1][2] - SLACK_S):
             kept.clear()
         if not kept or boundary > kept[-1][1]:
             kept.append((now_s, boundary, waited_s))
         while len(kept) > 2 and now_s - kept[1][0] >= WINDOW_S and kept[-1][1] - kept[1][1] >= MINIMUM_STEPS:
-            kept.popleft()
+            del kept[0]
 
     def ratios(self, world_size: int) -> dict[int, float]:
         """Return, for each rank, its own step time relative to its peers' median; empty before all have done enough steps."""
@@ -57,7 +58,8 @@ class Stragglers:
                 step_s = max(step_s, took_s / steps)
         if len(own) < max(world_size, 2):
             return {}
-        found, ordered = {}, sorted(own.values())
+        found = {}
+        ordered = sorted(own.values())
         for rank, mine_s in own.items():
             peers_s = _median_without(ordered, mine_s)
             ratio = mine_s / max(peers_s, LEAST_SHARE * step_s, 1e-6)

@@ -15,6 +15,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 from torchrelay.controller.kube.client.api import Api, connect
 from torchrelay.controller.kube.client.lease import Elector
 from torchrelay.controller.kube.controller import Controller
+from torchrelay.controller.kube.dashboard_asks import DashboardAsks
 from torchrelay.controller.kube.enrolment.authority import open_authority
 from torchrelay.controller.kube.event_feed import EventFeed, feed_served
 from torchrelay.controller.kube.figures import ClusterFigures
@@ -22,11 +23,10 @@ from torchrelay.controller.kube.notices import notices_posted
 from torchrelay.controller.kube.pulse import Pulse
 from torchrelay.controller.kube.readiness import serve_readiness
 from torchrelay.controller.kube.settings import ClusterSettings
-from torchrelay.protocol.errors import TorchrelayError, UserError
-from torchrelay.protocol.logs.log_lines import LogLines, LogPart
-from torchrelay.protocol.logs.log_records import set_up, wanted_level
+from torchrelay.protocol.errors import TorchrelayError
+from torchrelay.protocol.logs.log_lines import LogPart
+from torchrelay.protocol.logs.part_process import run_part
 from torchrelay.protocol.metrics.endpoint import Endpoint
-from torchrelay.protocol.names import EXIT_USAGE
 
 
 async def _run(settings: ClusterSettings) -> None:
@@ -64,7 +64,8 @@ async def _work(
             controller = Controller(api, settings, authority, pulse)
             controller.ledger.listens = listens
             figures.lead(controller.ledger, authority)
-            feed.lead(controller.ledger)
+            asks = DashboardAsks(api, controller.ledger) if settings.takes_asks else None
+            feed.lead(controller.ledger, asks.answer if asks is not None else None)
             work = [asyncio.ensure_future(w) for w in (controller.run(), elector.hold(controller.keep_address))]
             try:
                 done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
@@ -80,20 +81,12 @@ async def _work(
 
 
 def main() -> int:
-    log = LogLines.from_environ(LogPart.CONTROLLER, os.environ)
-    try:
-        set_up(log, wanted_level(os.environ, logging.INFO), "%(asctime)s %(message)s")
+    def work() -> None:
         logging.getLogger("httpx2").setLevel(logging.WARNING)
-        asyncio.run(_run(ClusterSettings.from_environ(os.environ)))
-    except asyncio.CancelledError:
-        return 0
-    except UserError as e:
-        log.say(str(e), "error")
-        return EXIT_USAGE
-    except TorchrelayError as e:
-        log.say(str(e), "error")
-        return 1
-    return 0
+        with contextlib.suppress(asyncio.CancelledError):
+            asyncio.run(_run(ClusterSettings.from_environ(os.environ)))
+
+    return run_part(LogPart.CONTROLLER, os.environ, "%(asctime)s %(word)s%(message)s", work, usual=logging.INFO)
 
 
 if __name__ == "__main__":

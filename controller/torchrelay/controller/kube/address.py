@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 
 class Address:
     def __init__(self, api: Api, settings: ClusterSettings) -> None:
-        self._api, self._settings = api, settings
+        self._api = api
+        self._settings = settings
         self._kind: ObjectKind = ENDPOINT_SLICES
 
     async def publish(self) -> None:
@@ -36,7 +37,8 @@ class Address:
         if not self._settings.address:
             return
         wanted = slice_of(self._settings, self._kind.version)
-        name, namespace = wanted["metadata"]["name"], self._settings.namespace
+        name = wanted["metadata"]["name"]
+        namespace = self._settings.namespace
         found = await self._api.get(self._kind, name, namespace)
         if found is None:
             await self._create(wanted)

@@ -35,14 +35,15 @@ from torchrelay.controller.kube.jobs.node_watch import NodeWatch
 from torchrelay.controller.kube.jobs.remembered import Remembered, recall
 from torchrelay.controller.kube.jobs.router import Router
 from torchrelay.controller.kube.jobs.run import JobRun
-from torchrelay.controller.kube.jobs.tender import AWAY_S, LOOK_S, Tender
+from torchrelay.controller.kube.jobs.tender import AWAY_S, LOOK_S, JobTender
 from torchrelay.controller.kube.pulse import Pulse
 from torchrelay.controller.kube.reconcilers.budget import Budgets
 from torchrelay.controller.kube.reconcilers.expiry import Expiry
 from torchrelay.controller.kube.reconcilers.fallback import Fallback
 from torchrelay.controller.kube.reconcilers.migration_requests import MigrationRequests
+from torchrelay.controller.kube.reconcilers.quarantine_status import QuarantineStatus
 from torchrelay.controller.kube.reconcilers.spare_keeper import SpareKeeper
-from torchrelay.controller.kube.reconcilers.status_writer import Scribe
+from torchrelay.controller.kube.reconcilers.status_writer import StatusWriter
 from torchrelay.controller.kube.settings import ClusterSettings
 from torchrelay.protocol import relay_pb2_grpc
 from torchrelay.protocol.errors import FatalError, RetryableError, UserError
@@ -64,20 +65,24 @@ class Controller:
     """The controller. `pulse` is told that the loop moves."""
 
     def __init__(self, api: Api, settings: ClusterSettings, authority: Credentials, pulse: Pulse) -> None:
-        self._api, self._settings, self._authority = api, settings, authority
+        self._api = api
+        self._settings = settings
+        self._authority = authority
         health = read_policy(settings.health_policy, settings.health_observe)
         platform = read_platform_policy(settings.platform_policy)
         self._ledger = Ledger(self._find, self._remember, health, platform=platform)
-        self._scribe = Scribe(api, self._ledger)
-        self._keeper = SpareKeeper(api, self._ledger, self._scribe, settings.node_grace_s)
-        self._wishes = MigrationRequests(self._ledger)
+        self._status_writer = StatusWriter(api, self._ledger)
+        self._keeper = SpareKeeper(api, self._ledger, self._status_writer, settings.node_grace_s)
+        self._migration_requests = MigrationRequests(self._ledger)
         self._budgets = Budgets(api, settings)
         self._fallback = Fallback(self._ledger)
         self._expiry = Expiry(api, self._ledger, settings.ttl_after_finished_s)
+        self._quarantine_status = QuarantineStatus(api, self._ledger)
         self._address = Address(api, settings)
-        self._tender = Tender(self._ledger, self._look, self._keeper.forget)
+        self._tender = JobTender(self._ledger, self._look, self._keeper.forget)
         self._pulse = pulse
-        self._serves, self._pace_s = False, TELL_S
+        self._serves = False
+        self._pace_s = TELL_S
         self._pause = Pause()
         self._said: dict[str, str] = {}
 
@@ -92,10 +97,10 @@ class Controller:
         watched = self._settings.watched
         failed = self._object_failed
         pods = Informer(self._api, PODS, self._pod_changed, watched, labels, failed)
-        migrations = Informer(self._api, MIGRATIONS, self._wishes.changed, watched, failed=failed)
+        migrations = Informer(self._api, MIGRATIONS, self._migration_requests.changed, watched, failed=failed)
         nodes = Informer(self._api, NODES, self._ledger.node_changed, failed=failed)
         self._node_watch = NodeWatch(self._ledger, nodes)
-        quarantines = Informer(self._api, QUARANTINES, self._ledger.quarantine_changed, failed=failed)
+        quarantines = Informer(self._api, QUARANTINES, self._quarantine_changed, failed=failed)
         pools = Informer(self._api, SPARE_POOLS, self._ledger.pool_changed, watched, failed=failed)
         jobs = Informer(self._api, TRAINING_JOBS, self._expiry.changed, watched, failed=failed)
         informers = (pods, migrations, nodes, quarantines, pools, jobs)
@@ -111,6 +116,7 @@ class Controller:
         await self.keep_address()
         try:
             tasks += [asyncio.create_task(self._look_after()), asyncio.create_task(self._expiry.run())]
+            tasks.append(asyncio.create_task(self._quarantine_status.run()))
             with self._policy_watched():
                 await _first_failure(tasks)
         finally:
@@ -181,6 +187,10 @@ class Controller:
             run.relay.lose(pod.agent, f"pod {pod.name} is deleted")
         run.wake()
 
+    def _quarantine_changed(self, quarantine: Object, deleted: bool) -> None:
+        self._ledger.quarantine_changed(quarantine, deleted)
+        self._quarantine_status.changed(quarantine, deleted)
+
     def _object_failed(self, found: Object, error: Exception) -> None:
         """Take note that torchrelay has failed at one object: the job that it belongs to is unprotected, and others go on."""
         key = job_of(found)
@@ -222,7 +232,7 @@ class Controller:
         """Do what concerns no single job. Each job is looked after in a task of its own."""
         while True:
             self._pulse.beat()
-            self._wishes.tick()
+            self._migration_requests.tick()
             self._keep_pace()
             self._tender.begin()
             self._ledger.drop_old()
@@ -231,7 +241,7 @@ class Controller:
     def _keep_pace(self) -> None:
         """Tell all agents how often to send messages: each message costs, and there may be thousands of agents."""
         runs = self._ledger.runs.values()
-        seconds = pace(sum(len(run.core.job.nodes) for run in runs))
+        seconds = pace(sum(len(run.core.job.nodes) for run in runs), len(runs))
         if abs(seconds - self._pace_s) > PACE_STEP * self._pace_s or seconds == TELL_S:
             self._pace_s = seconds
         for run in runs:
@@ -240,14 +250,14 @@ class Controller:
     async def _look(self, run: JobRun) -> None:
         """Look after one job once."""
         if self._ledger.runs.get(run.key) is not run:
-            await self._scribe.write_migrations(run)
+            await self._status_writer.write_migrations(run)
             return
         if not run.failure:
             self._node_watch.look(run)
             self._fallback.look(run, time.monotonic())
             await self._keeper.tend(run)
-        await self._scribe.write(run)
-        await self._budgets.tend(run, self._scribe.known_job(run.key), self._ledger.has_to_leave(run))
+        await self._status_writer.write(run)
+        await self._budgets.tend(run, self._status_writer.known_job(run.key), self._ledger.has_to_leave(run))
 
     def _tell(self, subject: str, text: str) -> None:
         if self._said.get(subject) != text:

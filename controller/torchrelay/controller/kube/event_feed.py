@@ -1,6 +1,7 @@
 """Tells the dashboard beside this controller, over a unix socket in their pod, what each job tells. See `protocol.kube.job_feed`.
 
 The listener is told from what jobs keep anyway, as fast as it reads: nothing waits for it here, and a slow one misses events.
+Where people may ask for something on its page, it asks in their names over the same socket: `dashboard_asks`.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from torchrelay.controller.kube.cluster.pods import JobKey
+from torchrelay.controller.kube.dashboard_asks import READ_ONLY, Answerer, hear
 from torchrelay.controller.kube.jobs.ledger import Ledger
 from torchrelay.controller.kube.jobs.run import JobRun
 from torchrelay.controller.serving.event_log import EventLog
 from torchrelay.protocol.kube import kube_names as kube
+from torchrelay.protocol.kube.dashboard_asks import LONGEST_ASK_BYTES, Ask
 from torchrelay.protocol.kube.job_feed import (
     STILL_THERE_S,
+    AskAnswered,
     Barred,
     BarredSubject,
     FeedLeader,
@@ -64,7 +68,8 @@ class FeedListener:
     def news(self, leading: FeedLeader, ledger: Ledger | None) -> Iterator[bytes]:
         """Yield what is new, some lines at a time: others may do something between them."""
         if leading != self._leading or self._clock() - self._said_s >= STILL_THERE_S:
-            self._leading, self._said_s = leading, self._clock()
+            self._said_s = self._clock()
+            self._leading = leading
             yield pack(leading)
         if ledger is None:
             return
@@ -118,26 +123,30 @@ class EventFeed:
     """`leader()`: the pod that has the lease, as far as it is known. Tells of jobs once `lead` was called."""
 
     def __init__(self, pod: str, leader: Callable[[], str]) -> None:
-        self._pod, self._leader = pod, leader
+        self._pod = pod
+        self._leader = leader
         self._ledger: Ledger | None = None
+        self._answerer: Answerer | None = None
         self._listening: asyncio.Task[None] | None = None
 
-    def lead(self, ledger: Ledger) -> None:
-        """Jobs are looked after here from now on."""
+    def lead(self, ledger: Ledger, answerer: Answerer | None = None) -> None:
+        """Jobs are looked after here from now on. `answerer`: does what the listener asks for; None: nothing may be asked for."""
         self._ledger = ledger
+        self._answerer = answerer
 
     def end(self) -> None:
         """Nobody is told anything any more."""
         if self._listening is not None:
             self._listening.cancel()
 
-    async def tell(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Tell one listener until it is gone, or another one has come: there is one dashboard."""
+    async def tell(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Tell and hear one listener until it is gone, or another one has come: there is one dashboard."""
         if self._listening is not None:
             self._listening.cancel()
         self._listening = asyncio.current_task()
         writer.transport.set_write_buffer_limits(high=WAITING_BYTES)
         listener = FeedListener()
+        hearing = asyncio.ensure_future(hear(reader, self._answer, lambda answered: writer.write(pack(answered))))
         try:
             while True:
                 for lines in listener.news(FeedLeader(self._pod, self._leader()), self._ledger):
@@ -152,7 +161,11 @@ class EventFeed:
         except Exception:  # whatever it is, no job must notice
             log.exception("the dashboard is not told any more, until it asks again")
         finally:
+            hearing.cancel()
             writer.close()
+
+    async def _answer(self, ask: Ask) -> AskAnswered:
+        return await self._answerer(ask) if self._answerer is not None else AskAnswered(ask.number, False, READ_ONLY)
 
 
 @asynccontextmanager
@@ -164,7 +177,7 @@ async def feed_served(path: str, feed: EventFeed) -> AsyncIterator[None]:
     try:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)  # of the container before this one
-        server = await asyncio.start_unix_server(feed.tell, path)
+        server = await asyncio.start_unix_server(feed.tell, path, limit=LONGEST_ASK_BYTES)
         os.chmod(path, 0o600)
     except OSError as e:
         log.error("no dashboard can be told what happens: %s: %s", path, e)

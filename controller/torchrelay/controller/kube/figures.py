@@ -25,7 +25,8 @@ class ClusterFigures:
 
     def lead(self, ledger: Ledger, authority: Credentials) -> None:
         """Jobs are looked after here from now on."""
-        self._ledger, self._authority = ledger, authority
+        self._ledger = ledger
+        self._authority = authority
 
     def samples(self) -> list[Sample]:
         """Costs in proportion to the number of ranks in all jobs."""

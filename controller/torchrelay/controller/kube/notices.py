@@ -20,7 +20,8 @@ from torchrelay.protocol.notify.webhook import NotifiedJob, NotifyWebhook
 
 log = logging.getLogger(__name__)
 
-URL_FILE, TEMPLATE_FILE = "url", "template"
+URL_FILE = "url"
+TEMPLATE_FILE = "template"
 """Keys of the Secret that is mounted as the folder."""
 _READ = frozenset(
     events.NAMES[kind]
@@ -42,7 +43,8 @@ class ClusterNotices:
     """Posts notices. `post`: returns at once. `cluster`: what the notices call it."""
 
     def __init__(self, post: Callable[[JobNotice, NotifiedJob], None], cluster: str) -> None:
-        self._post, self._cluster = post, cluster
+        self._post = post
+        self._cluster = cluster
 
     def hear(self, run: JobRun, event: JobEvent) -> None:
         """Post a notice, if the event is worth it. `run`: whose event it is."""
@@ -63,7 +65,8 @@ class ClusterNotices:
             hint = "" if what.exit_code == 0 else commands_of(run.key).status
             self._post(ending(run.core.job.boundary, what.exit_code, what.reason, hint), job)
             return
-        found, run.told_of = notice(run.told_of, what, commands_of(run.key)), run.told_of.told(what)
+        found = notice(run.told_of, what, commands_of(run.key))
+        run.told_of = run.told_of.told(what)
         if found is not None:
             self._post(found, job)
 

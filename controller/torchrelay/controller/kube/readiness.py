@@ -36,7 +36,9 @@ async def serve_readiness(settings: ClusterSettings, pulse: Pulse) -> asyncio.Se
 
 
 def _answer(still_s: float) -> bytes:
-    status, text = "200 OK", "ok\n"
+    status = "200 OK"
+    text = "ok\n"
     if still_s > STILL_S:
-        status, text = "503 Service Unavailable", f"no job has been looked after for {still_s:.0f} s\n"
+        status = "503 Service Unavailable"
+        text = f"no job has been looked after for {still_s:.0f} s\n"
     return f"HTTP/1.1 {status}\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n{text}".encode()

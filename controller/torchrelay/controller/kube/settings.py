@@ -43,6 +43,8 @@ class ClusterSettings:
     """The file with what jobs may ask for; empty: anything."""
     dashboard_socket: str = ""
     """The socket where the dashboard beside the controller is told what happens; empty: there is none."""
+    takes_asks: bool = False
+    """Whether people with a token may ask for something on that dashboard."""
     notify_folder: str = ""
     """The folder with the file `url`, to which notices are posted, and `template` if there is one; empty: none are posted."""
     notify_on: str = ""
@@ -76,6 +78,7 @@ class ClusterSettings:
                 metrics_port=int(environ.get(kube.ENV_METRICS_PORT) or 0),
                 platform_policy=environ.get(kube.ENV_PLATFORM_POLICY, ""),
                 dashboard_socket=environ.get(kube.ENV_DASHBOARD_SOCKET, ""),
+                takes_asks=bool(environ.get(kube.ENV_DASHBOARD_TOKENS)),
                 notify_folder=environ.get(kube.ENV_NOTIFY_FOLDER, ""),
                 notify_on=environ.get(kube.ENV_NOTIFY_ON, ""),
                 notify_form=environ.get(kube.ENV_NOTIFY_FORM) or "json",

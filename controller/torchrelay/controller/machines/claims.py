@@ -12,7 +12,9 @@ class Claims:
     """`job`: its name among those of the same run. What cannot be written or read, as in a folder that is gone, is not had."""
 
     def __init__(self, folder: Path, run_id: str, job: str) -> None:
-        self._folder, self._run_id, self._job = folder, run_id, job
+        self._folder = folder
+        self._run_id = run_id
+        self._job = job
 
     def claim(self, after: int, epoch: int) -> bool:
         """Whether `epoch` is the one that follows `after`."""

@@ -6,10 +6,12 @@ from collections.abc import Callable, Set
 from dataclasses import replace
 
 from torchrelay.controller.config import ControllerConfig
+from torchrelay.controller.decide.restart.same_program import imports_key
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.picture.job import Job
 from torchrelay.controller.picture.node import Node
 from torchrelay.protocol.messages import AgentHello, Follow, LeadReply, LeadRequest, Member
+from torchrelay.protocol.options.members import member_of
 from torchrelay.protocol.quorum import QuorumAnswer, QuorumVerdict, may_go_on, next_epoch
 
 CANDIDATE_S = 12.0
@@ -33,13 +35,16 @@ class Leading:
     """
 
     def __init__(self, config: ControllerConfig, job: Job, outbox: Outbox, claim: Callable[[int, int], bool]) -> None:
-        self._config, self._job, self._outbox, self._claim = config, job, outbox, claim
+        self._config = config
+        self._job = job
+        self._outbox = outbox
+        self._claim = claim
         self.epoch = config.epoch
         self.is_led = not config.takes_over or not config.epoch
         """Whether enough machines have come to it. Before that it decides nothing."""
         self.stood_down = ""
         """Why it leads no more, or never did; nothing that it knows counts from then on."""
-        self._members = {m.node: m for m in map(_member, config.members)}
+        self._members = {m.node: m for m in map(member_of, config.members)}
         self._names = set(config.nodes)
         self._sharers: set[str] = set()
         self._has_said_shared = config.shared
@@ -73,7 +78,10 @@ class Leading:
             return
         self._is_heard_by(hello.node)
         self._leaving.pop(hello.node, None)
-        self._members[hello.node] = Member(hello.node, hello.node_rank, hello.candidate)
+        program = hello.program
+        self._members[hello.node] = Member(
+            hello.node, hello.node_rank, hello.candidate, imports_key(program), program.resume_command
+        )
         self._names.add(hello.node)
         if self.is_led:
             self._outbox.to_agent(hello.node, Follow(self._config.job_name, self._epoch_for(hello.node)))
@@ -118,8 +126,9 @@ class Leading:
         """Drop the claim, if it was made without `node`.
 
         A machine that knows the present epoch could claim what follows it, so what was claimed without it has to be claimed anew.
+        A command that is yet to join (its node has no name) follows nobody, and claims nothing.
         """
-        if node not in self._claimed_with:
+        if node and node not in self._claimed_with:
             self._claimed_with = frozenset()
 
     def _has_claimed(self, there: Set[str]) -> bool:
@@ -216,10 +225,12 @@ class Leading:
             self._follow[request.node] = max(request.epoch, self._follow.get(request.node, 0))
         if request.node and request.shares:
             self._sharers.add(request.node)
-        members, there = self.members, self._there(now_s)
+        members = self.members
+        there = self._there(now_s)
         self._has_said_shared = self._shared
         verdict = may_go_on(members, there, self.is_led, self._shared)
-        config, holders = self._config, self._job.holders
+        config = self._config
+        holders = self._job.holders
         reply = LeadReply(
             self._epoch_for(request.node),
             config.job_name,
@@ -306,7 +317,8 @@ class Leading:
         self._outbox.log("info", text)
 
     def _lead(self, verdict: QuorumVerdict) -> None:
-        self.is_led, self._agreed = True, self.epoch
+        self.is_led = True
+        self._agreed = self.epoch
         self._outbox.to_all_agents(Follow(self._config.job_name, self.epoch))
         self._outbox.log("info", f"the controller of {self._config.node} leads the job: {verdict.reason}")
 
@@ -316,8 +328,3 @@ class Leading:
 
 def _takes_part(node: Node) -> bool:
     return not (node.lost or node.released)
-
-
-def _member(text: str) -> Member:
-    node, node_rank, address = text.split(" ")
-    return Member(node, int(node_rank), address)

@@ -20,12 +20,14 @@ from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.transport.telling import TELL_S
 from torchrelay.protocol.words.positions import STANDS_STILL
 
-FIRST_RETRY_S, LAST_RETRY_S = 10.0, 640.0
+FIRST_RETRY_S = 10.0
+LAST_RETRY_S = 640.0
 """Time between attempts to copy journals: each may hold training up for as long as a shim waits for an answer."""
 FORGIVEN_S = 600.0
 """Copies that went well for this long begin with the first pause again when they are lost."""
-OWN_STALL_S = 2.5
-"""A longer time between two ticks means that this process did not run. While all is calm there is one tick every second."""
+OWN_STALL_S = 1.5
+"""If the time between two ticks is longer than agreed by so much, this process did not run. While all is calm there is one as often
+as agents are to tell."""
 
 
 @dataclass(frozen=True)
@@ -84,12 +86,18 @@ class Nodes:
     ) -> None:
         self._fenced_after_s = fenced_after_s
         self._may_give_up = may_give_up
-        self._policy, self._job, self._outbox, self._exits = policy, job, outbox, exits
-        self._lost, self._end_job = lost, end_job
+        self._policy = policy
+        self._job = job
+        self._outbox = outbox
+        self._exits = exits
+        self._lost = lost
+        self._end_job = end_job
         self._said: dict[str, str] = {}
         self._failed: dict[str, _Failed] = {}
         """Copies of a worker's journals that failed last."""
         self._looked_s: float | None = None
+        self._agreed_s = TELL_S
+        """Between the last tick and this one, at most."""
         self._around: _Around | None = None
         """What was seen in this look at all nodes; None where something has been done since."""
         self.to_hang_up: list[str] = []
@@ -152,10 +160,12 @@ class Nodes:
         self._lost(node, now_s)
 
     def tick(self, now_s: float) -> None:
-        if self._looked_s is not None and now_s - self._looked_s > OWN_STALL_S:
+        if self._looked_s is not None and now_s - self._looked_s > OWN_STALL_S + self._agreed_s:
             self._excuse(now_s - self._looked_s)
         self._looked_s = now_s
-        of, self._around = self._job.by_node(), None
+        self._agreed_s = self._job.tell_s
+        of = self._job.by_node()
+        self._around = None
         for node in list(self._living(of)):
             self._judge(node, of.get(node.node, []), now_s)
         self.assign_keepers(now_s)
@@ -178,7 +188,8 @@ class Nodes:
         return self._job.workers.on(node.node)
 
     def _judge(self, node: Node, workers: Sequence[Worker], now_s: float) -> None:
-        job, away = self._job, node.away_since_s is not None
+        job = self._job
+        away = node.away_since_s is not None
         silent_s = self._silent_s(node, now_s)
         if silent_s < (self._policy.node_away_s if away else self._policy.node_silent_s):
             self._said[node.node] = ""
@@ -189,7 +200,8 @@ class Nodes:
         around = self._around
         elsewhere = around.living > sum(w.alive and job.is_holder(w) for w in workers)
         seen = [w for w in around.witnesses if w.node != node.node]
-        because, fenced_after_s = around.unprotected_because, self._fenced_after_s
+        because = around.unprotected_because
+        fenced_after_s = self._fenced_after_s
         silence = Silence(node.node, silent_s, away, ranks, not elsewhere, tuple(seen), because, fenced_after_s)
         verdict = judge_silence(silence, self._policy)
         if verdict.action == GIVE_UP:
@@ -242,7 +254,7 @@ class Nodes:
             self._exits.lost_with_node(worker, f"rank {worker.rank} is lost with {node.node}: {reason}", since_s, now_s)
         self._lost(node.node, now_s)
 
-    # Copies of journals.
+    # What becomes of copies of journals.
 
     def assign_keepers(self, now_s: float) -> None:
         """Name to each rank the node that is to keep copies of its journals, where that has changed."""
@@ -262,7 +274,8 @@ class Nodes:
             beside = ring.are_beside(worker.node, worker.copies_to) and not ring.are_beside(worker.node, keeper)
             if kept is not None and not (kept.lost or kept.released) and worker.copied_to and not beside:
                 continue  # copies that are whole are not given up because an agent stays away for a moment
-            worker.copies_to, worker.copied_to = keeper, ""
+            worker.copies_to = keeper
+            worker.copied_to = ""
             known = job.nodes.get(keeper)
             order = CopyJournals("", "", 0, b"")
             if known is not None:
@@ -278,8 +291,10 @@ class Nodes:
     def copy_lost(self, worker: Worker, report: JournalCopyLost, now_s: float) -> None:
         if report.node != worker.copies_to:
             return
-        worker.copies_to, worker.copied_to = "", ""
-        pause_s, before = FIRST_RETRY_S, self._failed.get(worker.worker)
+        worker.copies_to = ""
+        worker.copied_to = ""
+        pause_s = FIRST_RETRY_S
+        before = self._failed.get(worker.worker)
         if before is not None and before.keeper == report.node and now_s < before.forgiven_s:
             pause_s = min(2 * before.pause_s, LAST_RETRY_S)
         self._failed[worker.worker] = _Failed(report.node, now_s, pause_s)

@@ -28,10 +28,12 @@ def job_facts(core: Core, restarts: int, now_s: float) -> JobFacts:
 
     Costs in proportion to the number of ranks.
     """
-    summary, job = core.summary(now_s), core.job
+    summary = core.summary(now_s)
+    job = core.job
     wanted = max(core.pool.wanted, job.spares_wanted)
     states = Counter(spare_status(job, w, now_s).state for w in job.spares)
-    ready, starting = states[READY], states[STARTING] + job.spares_coming
+    ready = states[READY]
+    starting = states[STARTING] + job.spares_coming
     nodes = sum(subject in job.nodes for subject in job.quarantine)
     common = {
         "boundary": summary.boundary,

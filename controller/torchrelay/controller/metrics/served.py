@@ -21,7 +21,9 @@ class ServedJob:
     """The figures. `hear` is to be told every event of the job, from the first one."""
 
     def __init__(self, core: Core, run_id: str, restarts: int) -> None:
-        self._core, self._labels, self._restarts = core, ("", run_id), restarts
+        self._core = core
+        self._labels = ("", run_id)
+        self._restarts = restarts
         self._totals = Totals()
         self._tally = JobTally(self._totals)
         self._endpoint: Endpoint | None = None

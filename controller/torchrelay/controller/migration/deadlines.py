@@ -6,6 +6,7 @@ from torchrelay.controller.migration.events import Noted
 from torchrelay.controller.migration.steps import advance
 from torchrelay.controller.migration.turn import Turn, abandon, finish_committed, restart
 from torchrelay.protocol.words.phases import PLANNED, UNFORCED, UNPLANNED
+from torchrelay.protocol.words.rank_words import ranks_in_words, ranks_with_verb
 
 
 def _give_up_on(turn: Turn, ranks: list[int], what: str) -> None:
@@ -33,7 +34,7 @@ def fencing_late(turn: Turn) -> None:
         )
     else:
         missing = sorted(set(s.lost) - s.journals)
-        abandon(turn, f"the journals of ranks {missing} did not arrive")
+        abandon(turn, f"what {ranks_with_verb(missing, 'has', 'have')} written down did not arrive")
 
 
 def preparing_late(turn: Turn) -> None:
@@ -42,7 +43,7 @@ def preparing_late(turn: Turn) -> None:
     if s.kind == PLANNED:
         abandon(turn, "no process was ready in time to take over")
     elif s.kind == UNPLANNED and (waiting := sorted(s.lost.keys() - s.joiners.keys())):
-        s.no_spare = f"no spare got ready for ranks {waiting} within {turn.now_s - s.phase_since_s:.0f} s"
+        s.no_spare = f"no spare got ready for {ranks_in_words(waiting)} within {turn.now_s - s.phase_since_s:.0f} s"
         turn.do(Noted(s.no_spare))
         advance(turn)
     elif unready:
@@ -55,7 +56,7 @@ def quiescing_late(turn: Turn) -> None:
     s = turn.state
     if s.kind in UNFORCED:
         silent = sorted(s.holders.keys() - s.standings.keys())
-        abandon(turn, f"ranks {silent} did not get to the end of step {s.quiesce_boundary} in time")
+        abandon(turn, f"{ranks_in_words(silent)} did not get to the end of step {s.quiesce_boundary} in time")
     elif s.asked:
         abandon(turn, "all ranks stand, but where they go on from was not known in time")
     else:
@@ -93,11 +94,14 @@ def verifying_late(turn: Turn) -> None:
 def committed_late(turn: Turn) -> None:
     s = turn.state
     silent = sorted(s.members.keys() - s.stepped - s.finished)
-    finish_committed(turn, f"committed; ranks {silent} have not finished a step since, which is for the hang watch")
+    finish_committed(
+        turn,
+        f"committed; {ranks_with_verb(silent, 'has', 'have')} not finished a step since, which is for the hang watch",
+    )
 
 
 def checkpointing_late(turn: Turn) -> None:
     s = turn.state
     silent = sorted(set(s.survivors) - s.saved)
     began = f"{s.no_spare}, and " if s.no_spare else ""
-    abandon(turn, f"{began}ranks {silent} did not save their part of the checkpoint in time")
+    abandon(turn, f"{began}{ranks_in_words(silent)} did not save what they hold in time")

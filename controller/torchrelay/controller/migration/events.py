@@ -135,6 +135,8 @@ class TargetDecided:
     """The boundary at which survivors have left their loop, as in messages.Plan."""
     carried: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """By lost rank: what comes from its own copy, as in messages.Plan."""
+    compared: Mapping[int, int] = field(default_factory=dict)
+    """By lost rank: the newest boundary at which it was compared with its donor, as in messages.Plan."""
 
 
 @dataclass(frozen=True)

@@ -49,13 +49,14 @@ from torchrelay.protocol.messages import (
 from torchrelay.protocol.words.causes import MigrationCause
 from torchrelay.protocol.words.order_words import could_not
 from torchrelay.protocol.words.phases import CLEARED, PLANNED, RESUME, ROLLBACK, SAVE, UNFORCED, UNPLANNED, Phase
+from torchrelay.protocol.words.rank_words import ranks_with_verb
 
 QUIESCE_IDS_PER_GENERATION = 100
 
 
 def suspect(turn: Turn, event: SuspicionRaised) -> None:
     s = turn.state
-    s.rank, s.reason, s.cause = event.rank, event.reason, MigrationCause.HANG.value
+    s.begin(UNPLANNED, event.reason, MigrationCause.HANG.value, rank=event.rank)
     s.seconds["detect"] = max(0.0, turn.now_s - event.since_s)
     turn.enter(Phase.SUSPECTED)
 
@@ -71,8 +72,9 @@ def first_loss(turn: Turn, event: RankLost) -> None:
     if s.holders.get(event.rank) != event.worker:
         turn.do(Ignored(f"{event.worker} does not hold rank {event.rank}"))
         return
-    s.kind, s.rank, s.reason, s.cause = UNPLANNED, event.rank, event.reason, event.cause
-    if s.phase is Phase.HEALTHY or event.rank != s.rank:
+    was_suspected = s.phase is Phase.SUSPECTED and event.rank == s.rank
+    s.begin(UNPLANNED, event.reason, event.cause, rank=event.rank)
+    if not was_suspected:
         s.seconds["detect"] = max(0.0, turn.now_s - event.since_s)
         s.phase_since_s = turn.now_s
     restart(turn, [(event.rank, event.worker)], event.reason)
@@ -80,7 +82,7 @@ def first_loss(turn: Turn, event: RankLost) -> None:
 
 def move(turn: Turn, event: MoveRequested) -> None:
     s = turn.state
-    s.kind, s.rank, s.reason, s.cause, s.by = PLANNED, event.rank, event.reason, event.cause, event.by
+    s.begin(PLANNED, event.reason, event.cause, rank=event.rank, by=event.by)
     s.lost[event.rank] = s.holders[event.rank]
     s.new_round()
     turn.enter(Phase.PREPARING)
@@ -88,14 +90,14 @@ def move(turn: Turn, event: MoveRequested) -> None:
 
 def save(turn: Turn, event: SaveRequested) -> None:
     s = turn.state
-    s.kind, s.reason, s.cause, s.by = SAVE, event.reason, MigrationCause.ASKED.value, event.by
+    s.begin(SAVE, event.reason, MigrationCause.ASKED.value, by=event.by)
     s.new_round()
     turn.enter(Phase.QUIESCING)
 
 
 def resume(turn: Turn, event: ResumeRequested) -> None:
     s = turn.state
-    s.kind, s.reason, s.cause = RESUME, event.reason, MigrationCause.RESUME.value
+    s.begin(RESUME, event.reason, MigrationCause.RESUME.value)
     s.lost.update(dict.fromkeys(range(s.world_size), ""))
     s.journals.update(s.lost)
     s.new_round()
@@ -202,7 +204,9 @@ def prepared(turn: Turn, said: Said) -> None:
     joiner = s.joiners.get(said.rank)
     if joiner is None or joiner.worker != said.worker:
         return
-    joiner.prepared, joiner.store_host, joiner.store_port = True, report.store_host, report.store_port
+    joiner.prepared = True
+    joiner.store_host = report.store_host
+    joiner.store_port = report.store_port
     advance(turn)
 
 
@@ -231,7 +235,8 @@ def standing(turn: Turn, said: Said) -> None:
 def boundary_chosen(turn: Turn, event: BoundaryChosen) -> None:
     s = turn.state
     s.quiesce_id = s.generation * QUIESCE_IDS_PER_GENERATION + s.quiesce_tries
-    s.quiesce_boundary, s.survivors_told = event.boundary, True
+    s.quiesce_boundary = event.boundary
+    s.survivors_told = True
     s.quiesce_answers.clear()
     s.deadline_s = turn.now_s + turn.deadlines.quiescing_s + event.allowance_s
     turn.do(Noted(event.reason))
@@ -256,26 +261,18 @@ def quiesce_answer(turn: Turn, said: Said) -> None:
     s.quiesce_tries += 1
     late = [rank for rank, accepted in sorted(s.quiesce_answers.items()) if not accepted]
     if s.quiesce_tries >= turn.deadlines.quiesce_tries:
-        abandon(turn, f"ranks {late} were past each step at which all were to stop, {s.quiesce_tries} times")
+        was = ranks_with_verb(late, "was", "were")
+        abandon(turn, f"{was} past each step at which all were to stop, {s.quiesce_tries} times")
         return
-    turn.do(Noted(f"ranks {late} were past step {s.quiesce_boundary} already; a later step is tried"))
+    turn.do(
+        Noted(f"{ranks_with_verb(late, 'was', 'were')} past step {s.quiesce_boundary} already; a later step is tried")
+    )
     turn.do(ChooseBoundary(s.quiesce_tries))
 
 
 def target_decided(turn: Turn, event: TargetDecided) -> None:
     s = turn.state
-    s.asked = False
-    s.target, s.left, s.offline, s.directory = event.target, event.left, event.offline, event.directory
-    s.actions.update(event.actions)
-    s.entries.update(event.entries)
-    s.donors.update(event.donors)
-    s.late.update(event.late)
-    s.carried.update({rank: list(paths) for rank, paths in event.carried.items()})
-    s.donor_collectives.update(event.donor_collectives)
-    s.helpers.update({rank: list(helpers) for rank, helpers in event.helpers.items()})
-    s.tokens.update(event.tokens)
-    s.serve_hosts.update(event.peer_hosts)
-    s.savers.extend(event.savers)
+    s.goes_to(event)
     turn.do(Noted(event.reason))
     turn.enter(Phase.CHECKPOINTING if s.saves else Phase.TRANSFERRING)
 
@@ -293,7 +290,8 @@ def gate_to_pass(turn: Turn, event: GateToPass) -> None:
 def roll_back(turn: Turn, event: RollBackDecided) -> None:
     """Survivors end too, and all ranks enter anew: the way of a joiner is the one that leads several steps back."""
     s = turn.state
-    s.kind, s.steps_redone = ROLLBACK, event.steps_redone
+    s.steps_redone = event.steps_redone
+    s.kind = ROLLBACK
     s.journals.update(range(s.world_size))  # those of the copies count, and are there
     s.finished.clear()
     losses = [(rank, s.holders[rank]) for rank in s.survivors]
@@ -308,8 +306,8 @@ def diverged(turn: Turn, event: Diverged) -> None:
         abandon(turn, event.reason)
         return
     if s.phase is Phase.HEALTHY:
-        s.kind, s.rank, s.reason, s.phase_since_s = UNPLANNED, event.rank, event.reason, turn.now_s
-        s.cause = MigrationCause.NUMBERS.value
+        s.begin(UNPLANNED, event.reason, MigrationCause.NUMBERS.value, rank=event.rank)
+        s.phase_since_s = turn.now_s
     joining = [(rank, joiner.worker) for rank, joiner in s.joiners.items()]
     restart(turn, joining, event.reason, no_spare=event.reason)
     advance(turn)
@@ -325,7 +323,8 @@ def serving(turn: Turn, said: Said) -> None:
     waiting = s.unanswered_serves.get(said.rank)
     if not waiting or donor_worker(s, said.rank) != said.worker:
         return
-    lost_rank, where = waiting.pop(0), [report.host, report.port]
+    lost_rank = waiting.pop(0)
+    where = [report.host, report.port]
     if s.donors[lost_rank] == said.rank:
         s.serving[lost_rank] = where
     else:
@@ -346,7 +345,8 @@ def transferred(turn: Turn, said: Said) -> None:
 
 
 def _come_apart(s: State, rank: int, difference: str) -> str:
-    donor, helpers = s.donors[rank], s.helpers.get(rank, ())
+    donor = s.donors[rank]
+    helpers = s.helpers.get(rank, ())
     if helpers:
         named = ", ".join(map(str, sorted((donor, *helpers))))
         found = f"ranks {named} were taken to hold the same, and do not"

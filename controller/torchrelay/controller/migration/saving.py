@@ -51,7 +51,8 @@ def order_failed_while_saving(turn: Turn, said: Said) -> None:
 def folder_chosen(turn: Turn, event: FolderChosen) -> None:
     """Write everything once more, in the folder that was chosen."""
     s = turn.state
-    s.directory, s.asked = event.directory, False
+    s.directory = event.directory
+    s.asked = False
     s.unsaved.clear()
     s.saved.clear()
     turn.do(Noted(event.reason))

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchrelay.controller.migration.events import RankLost
+from torchrelay.controller.migration.events import RankLost, TargetDecided
 from torchrelay.protocol.errors import FatalError
 from torchrelay.protocol.messages import Standing
 from torchrelay.protocol.words.phases import SAVE, UNPLANNED, Phase
@@ -71,6 +71,7 @@ class State:
     donors: dict[int, int] = field(default_factory=dict)
     late: dict[int, dict[str, int]] = field(default_factory=dict)
     carried: dict[int, list[str]] = field(default_factory=dict)
+    compared: dict[int, int] = field(default_factory=dict)
     donor_collectives: dict[int, int] = field(default_factory=dict)
     helpers: dict[int, list[int]] = field(default_factory=dict)
     """For each lost rank: the ranks that give tensors beside its donor."""
@@ -137,12 +138,45 @@ class State:
         """Return whether all members are in `of`, as `has_survivors`."""
         return len(of) >= len(self.holders) - len(self.lost) and set(of).issuperset(self.members)
 
+    def begin(self, kind: str, reason: str, cause: str, *, rank: int = -1, by: str = "") -> None:
+        """Be a migration of this kind. `cause`: a `causes.MigrationCause`. `rank`: the one that it replaces, or -1."""
+        self.kind = kind
+        self.reason = reason
+        self.cause = cause
+        self.rank = rank
+        self.by = by
+
+    def goes_to(self, event: TargetDecided) -> None:
+        """Take in where the new generation starts, and how everybody gets there."""
+        self.asked = False
+        self.left = event.left
+        self.target = event.target
+        self.offline = event.offline
+        self.directory = event.directory
+        self.actions.update(event.actions)
+        self.entries.update(event.entries)
+        self.donors.update(event.donors)
+        self.late.update(event.late)
+        self.carried.update({rank: list(paths) for rank, paths in event.carried.items()})
+        self.compared.update(event.compared)
+        self.donor_collectives.update(event.donor_collectives)
+        self.helpers.update({rank: list(helpers) for rank, helpers in event.helpers.items()})
+        self.tokens.update(event.tokens)
+        self.serve_hosts.update(event.peer_hosts)
+        self.savers.extend(event.savers)
+
     def new_round(self) -> None:
         """Drop what was learned about the generation before, except which ranks are lost, fenced, finished or joining."""
         self.generation += 1
         self.rounds += 1
-        self.target, self.left, self.offline, self.directory, self.asked = -1, "", False, "", False
-        self.quiesce_boundary, self.quiesce_agreed, self.no_spare = -1, False, ""
+        self.target = -1
+        self.left = ""
+        self.offline = False
+        self.directory = ""
+        self.asked = False
+        self.quiesce_boundary = -1
+        self.quiesce_agreed = False
+        self.no_spare = ""
         self.survivors_told = False
         for collected in (
             self.awaiting_spare,
@@ -153,6 +187,7 @@ class State:
             self.donors,
             self.late,
             self.carried,
+            self.compared,
             self.donor_collectives,
             self.helpers,
             self.tokens,

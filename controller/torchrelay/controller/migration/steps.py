@@ -132,6 +132,7 @@ def send_plans(turn: Turn) -> None:
             more_ports=tuple(port for _, port in s.helping.get(rank, ())),
             left=s.left if s.entries[rank] == JoinerAction.SHADOW else "",
             carried=tuple(s.carried.get(rank, ())),
+            compared=s.compared.get(rank, -1),
         )
         turn.order(rank, joiner.worker, plan)
     for rank in s.survivors:
@@ -159,10 +160,12 @@ def arrive_rebuilding(turn: Turn) -> None:
     s = turn.state
     if s.survivors:
         standing = s.standings[s.survivors[0]]
-        host, port = standing.store_host, standing.store_port
+        host = standing.store_host
+        port = standing.store_port
     else:
         joiner = s.joiners[min(s.joiners)]
-        host, port = joiner.store_host, joiner.store_port
+        host = joiner.store_host
+        port = joiner.store_port
     turn.order_members(Rebuild(s.generation, s.target, host, port))
 
 

@@ -15,9 +15,17 @@ from torchrelay.controller.migration import handlers as do
 from torchrelay.protocol import messages
 from torchrelay.protocol.words.phases import Phase
 
-H, SU, FE, PR, QU = Phase.HEALTHY, Phase.SUSPECTED, Phase.FENCING, Phase.PREPARING, Phase.QUIESCING
-TR, RE, VE, CO = Phase.TRANSFERRING, Phase.REBUILDING, Phase.VERIFYING, Phase.COMMITTED
-CH, AB = Phase.CHECKPOINTING, Phase.ABANDONED
+H = Phase.HEALTHY
+SU = Phase.SUSPECTED
+FE = Phase.FENCING
+PR = Phase.PREPARING
+QU = Phase.QUIESCING
+TR = Phase.TRANSFERRING
+RE = Phase.REBUILDING
+VE = Phase.VERIFYING
+CO = Phase.COMMITTED
+CH = Phase.CHECKPOINTING
+AB = Phase.ABANDONED
 
 
 @dataclass(frozen=True)

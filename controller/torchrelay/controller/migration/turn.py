@@ -61,7 +61,8 @@ class Turn:
         """Enter a phase: account for the one that ends, set the new one's deadline, and do what is due on arrival."""
         s = self.state
         before_s = self._close_phase()
-        s.phase, s.phase_since_s = phase, self.now_s
+        s.phase = phase
+        s.phase_since_s = self.now_s
         allowed_s = self.deadlines.of(phase)
         s.deadline_s = None if allowed_s is None else self.now_s + allowed_s
         self.hops.append(phase)
@@ -149,7 +150,7 @@ def _become_unplanned(turn: Turn, lost: RankLost) -> None:
     off = "the checkpoint" if s.kind == SAVE else f"the planned migration of rank {s.rank}"
     reason = f"{off} is off: {lost.reason}"
     tell_old_generation(turn, reason, except_worker=lost.worker)
-    s.kind, s.rank, s.reason, s.cause, s.by = UNPLANNED, lost.rank, lost.reason, lost.cause, ""
+    s.begin(UNPLANNED, lost.reason, lost.cause, rank=lost.rank)
     s.journals.clear()
     s.seconds = {"detect": max(0.0, turn.now_s - lost.since_s)}
     s.phase_since_s = turn.now_s

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Sequence
 
 from torchrelay.controller.decide.listed import listed
 from torchrelay.controller.decide.replacement.joins import JoinFailure
@@ -36,8 +36,8 @@ class Job:
         """Holders, and their names by rank, as they were last asked for."""
         self.launch: dict[int, dict[str, str]] = {}
         """What the launcher has told each rank, where that was not an agent."""
-        self.checks: dict[int, deque[ReplicaCheck]] = {}
-        self.checks_left: dict[int, deque[ReplicaCheck]] = {}
+        self.checks: dict[int, list[ReplicaCheck]] = {}
+        self.checks_left: dict[int, list[ReplicaCheck]] = {}
         """Checks of boundaries from which all ranks have gone back."""
         self.journals: dict[int, RankJournal] = {}
         self.quarantine: dict[str, str] = {}
@@ -131,9 +131,11 @@ class Job:
     def spares(self) -> list[Worker]:
         return sorted((w for w in self.workers.values() if w.rank == NO_RANK and w.is_spare), key=lambda w: w.worker)
 
-    def spares_for(self, rank: int) -> list[Worker]:
+    def spares_for(self, rank: int, spares: Sequence[Worker] | None = None) -> list[Worker]:
+        """Return the spares that may take over the rank. `spares`: all, where somebody has looked for them already."""
         local_rank = rank % self.local_world_size
-        return [w for w in self.spares if w.local_rank == local_rank and self.may_go_on(rank, w.node)]
+        among = self.spares if spares is None else spares
+        return [w for w in among if w.local_rank == local_rank and self.may_go_on(rank, w.node)]
 
     def may_go_on(self, rank: int, node: str) -> bool:
         """Return whether the script imports the same on `node` as where the rank is, or was.
@@ -157,10 +159,22 @@ class Job:
         number = rank // self.ranks_per_node if self.ranks_per_node else -1
         return next((n.node for n in self.nodes.values() if n.node_rank == number), "")
 
+    def most_to_come(self, spares: Sequence[Worker]) -> int:
+        """Return how many spares are to come for the ranks that most are to come for. `spares`: all that are there."""
+        again = Counter[int]()
+        for node in self.starting_again:
+            if node in self.nodes and not self.nodes[node].lost:
+                there = {w.local_rank for w in self.workers.on(node) if w.alive}
+                again.update(i for i in range(self.local_world_size) if i not in there)
+        return max(self._to_come(i, spares) + again[i] for i in range(self.local_world_size))
+
     def spares_to_come(self, rank: int) -> int:
         """Return how many spares are to come for the rank. Each pod that is made brings one."""
         again = sum(self.is_started_again(node, rank) for node in self.starting_again)
-        return max(self.spares_coming, self.spares_wanted - len(self.spares_for(rank))) + again
+        return self._to_come(rank, self.spares) + again
+
+    def _to_come(self, rank: int, spares: Sequence[Worker]) -> int:
+        return max(self.spares_coming, self.spares_wanted - len(self.spares_for(rank, spares)))
 
     def is_started_again(self, node: str, rank: int) -> bool:
         """Return whether a process for ranks with the same local rank is to come there, in the place of one that has ended."""
@@ -185,10 +199,8 @@ class Job:
 
     def add_check(self, rank: int, check: ReplicaCheck) -> None:
         """Take note of what a rank holds. Of a boundary that it reached anew, in another loop, only the latest check counts."""
-        known = self.checks.setdefault(rank, deque(maxlen=CHECKS_KEPT))
-        for older in [c for c in known if c.boundary == check.boundary]:
-            known.remove(older)
-        known.append(check)
+        others = [c for c in self.checks.get(rank, ()) if c.boundary != check.boundary]
+        self.checks[rank] = [*others, check][-CHECKS_KEPT:]
 
     def distrust_newest_check(self, rank: int) -> None:
         """Drop the rank's newest check, which is suspected to be wrong: only what was checked before counts."""
@@ -199,9 +211,9 @@ class Job:
         """Let all ranks enter anew at `boundary`: what was said of later boundaries is of processes that are gone."""
         self.journals.clear()
         for rank, checks in self.checks.items():
-            left = self.checks_left.setdefault(rank, deque(maxlen=CHECKS_KEPT))
-            left.extend(c for c in checks if c.boundary > boundary)
-            self.checks[rank] = deque((c for c in checks if c.boundary <= boundary), maxlen=CHECKS_KEPT)
+            left = [*self.checks_left.get(rank, ()), *(c for c in checks if c.boundary > boundary)]
+            self.checks_left[rank] = left[-CHECKS_KEPT:]
+            self.checks[rank] = [c for c in checks if c.boundary <= boundary]
         self.clock.go_back()
 
     def quarantined(self, worker: Worker) -> str:

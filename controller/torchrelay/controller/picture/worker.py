@@ -10,7 +10,7 @@ from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.transport.telling import condition, moves
 
 
-@dataclass
+@dataclass(slots=True)  # a controller of a cluster keeps thousands
 class Worker:
     """`rank`: the one that it holds, joins as, or last held; NO_RANK for a spare that has not been asked yet."""
 
@@ -76,12 +76,14 @@ class Worker:
     def take_progress(self, p: WorkerProgress, now_s: float) -> bool:
         """Whether that is news; a rank that has only come further than it was is none."""
         is_news = self.progress is None or condition(self.progress) != condition(p)
-        self.moved_s, self.busy_s = now_s - p.still_s, now_s - p.idle_s
+        self.moved_s = now_s - p.still_s
+        self.busy_s = now_s - p.idle_s
         if p.process_state not in CANNOT_GO_ON:
             self.stopped_since_s = None
         elif self.stopped_since_s is None:
             self.stopped_since_s = now_s
-        self.progress, self.news_s = p, now_s
+        self.progress = p
+        self.news_s = now_s
         self.seen_boundary = max(self.seen_boundary, p.boundary)
         return is_news
 

@@ -47,7 +47,10 @@ class Entrance:
     """
 
     def __init__(self, job: Job, outbox: Outbox, adopts: bool, fenced_after_s: float = 0.0) -> None:
-        self._job, self._outbox, self._adopts, self._fenced_after_s = job, outbox, adopts, fenced_after_s
+        self._job = job
+        self._outbox = outbox
+        self._adopts = adopts
+        self._fenced_after_s = fenced_after_s
         self._first_s: float | None = None
         self._remembered: dict[int, str] = {}
         self._kept: list[tuple[Worker, WorkerExited]] = []
@@ -138,7 +141,8 @@ class Entrance:
     def _choose_holders(self, now_s: float) -> TakeOver:
         """Choose the holders of ranks for now. A process that is still to come may know better, and has its time."""
         self._chosen_of = len(self._claims)
-        workers, gone = self._job.workers, {worker.worker for worker, _ in self._kept}
+        workers = self._job.workers
+        gone = {worker.worker for worker, _ in self._kept}
         claims = [
             Claim(name, info.rank, info.in_force, info.generation, name in gone or not workers[name].alive)
             for name, info in self._claims.items()
@@ -213,7 +217,8 @@ class Entrance:
         """Return the ends that were kept, once all processes are there or their time is over."""
         if self._is_gathering(now_s):
             return []
-        kept, self._kept = self._kept, []
+        kept = self._kept
+        self._kept = []
         return kept
 
     def missing(self, now_s: float) -> list[Worker]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.detection.classify_exit import DONE, IGNORE, REPLACE, STOP, Exit, classify_exit
+from torchrelay.controller.decide.replacement.joins import JoinFailure
 from torchrelay.controller.execution.driver import Driver
 from torchrelay.controller.health.health_controller import HealthController
 from torchrelay.controller.migration import events as m
@@ -28,6 +29,7 @@ from torchrelay.protocol.messages import (
 from torchrelay.protocol.names import NO_RANK
 from torchrelay.protocol.words.causes import MigrationCause
 from torchrelay.protocol.words.order_words import failed
+from torchrelay.protocol.words.process_ends import how_ended
 from torchrelay.protocol.words.signals import PROGRAM_SIGNALS
 
 FIRST_STEP_GRACE_S = 2.0
@@ -58,8 +60,13 @@ class Exits:
         end_job: Callable[[int, str, int, bool], None],
         give_up: Callable[[Fallen], None],
     ) -> None:
-        self._health, self._give_up = health, give_up
-        self._config, self._job, self._outbox, self._driver, self._end_job = config, job, outbox, driver, end_job
+        self._health = health
+        self._give_up = give_up
+        self._config = config
+        self._job = job
+        self._outbox = outbox
+        self._driver = driver
+        self._end_job = end_job
         self._failing: _Pending | None = None
         self._undecided: list[_Pending] = []
 
@@ -121,7 +128,7 @@ class Exits:
 
     def exited(self, worker: Worker, exit_: WorkerExited, now_s: float) -> None:
         if exit_.fenced and not worker.told_to_end and self._job.is_holder(worker):
-            # By the controller before this one, whose migration nobody goes on with: the rank is lost like any other.
+            # The controller before this one has ended it, and nobody goes on with that migration: the rank is lost like any other.
             exit_ = dataclasses.replace(exit_, fenced=False)
         first_word = worker.exited is None
         worker.exited = worker.exited or exit_
@@ -129,6 +136,8 @@ class Exits:
             self._outbox.emit(WorkerEnded(worker.worker, worker.rank, exit_.exit_code, exit_.signal, exit_.fenced))
         if exit_.fenced:
             self._driver.feed(m.WorkerGone(worker.worker), now_s)
+        if worker.rank == NO_RANK:
+            self._driver.feed(m.SpareWarm(), now_s)  # a rank may wait for its place
         if not first_word or exit_.fenced or self._driver.has_given_up(worker.worker):
             return
         if worker.rank == NO_RANK:
@@ -136,6 +145,10 @@ class Exits:
         elif not self._job.is_holder(worker):
             if self._driver.migration is not None:
                 how = _how(worker, exit_)
+                is_own = _is_of_the_program(worker, exit_)
+                self._job.join_failures.append(
+                    JoinFailure(worker.rank, worker.worker, f"it {how}", by_chance=not is_own)
+                )
                 self._driver.lose(worker, f"{worker.worker}, which was to take over rank {worker.rank}, {how}", now_s)
         elif self._failing is not None:
             if worker is self._failing.worker:
@@ -246,4 +259,4 @@ def _is_of_the_program(worker: Worker, exit_: WorkerExited) -> bool:
 def _how(worker: Worker, exit_: WorkerExited) -> str:
     if worker.unfit is not None:
         return f"ended itself: {worker.unfit.reason}"
-    return f"was killed by signal {exit_.signal}" if exit_.signal else f"ended with exit code {exit_.exit_code}"
+    return how_ended(exit_.signal, exit_.exit_code)

@@ -10,7 +10,8 @@ from torchrelay.protocol.names import NO_RANK
 
 class Leftovers:
     def __init__(self, job: Job, outbox: Outbox) -> None:
-        self._job, self._outbox = job, outbox
+        self._job = job
+        self._outbox = outbox
         self._forgotten: set[str] = set()
 
     def settle(self) -> None:

@@ -5,25 +5,35 @@ Also the commands that go on from a checkpoint on each machine.
 
 from __future__ import annotations
 
-from torchrelay.controller.decide.restart.same_program import agree, imports_key
+from collections.abc import Iterable
+
+from torchrelay.controller.decide.restart.same_program import agree, compared_with, imports_key
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.picture.job import Job
 from torchrelay.protocol.events import FilesDiffer
-from torchrelay.protocol.messages import MachinesCompared, Program
-
-_NOT_HERE_YET = "this machine"
+from torchrelay.protocol.messages import MachinesCompared, Member, Program
 
 
 class Programs:
     def __init__(self, outbox: Outbox, job: Job) -> None:
-        self._outbox, self._job = outbox, job
+        self._outbox = outbox
+        self._job = job
         self._of: dict[str, Program] = {}
+        self._before: dict[str, Member] = {}
+        """Machines that an earlier controller knew, until they come."""
+
+    def recall(self, members: Iterable[Member]) -> None:
+        """Take in the machines that an earlier controller knew: some may be lost, and tell nothing any more."""
+        self._before = {m.node: m for m in members}
+        self._job.imports |= {m.node: m.imports for m in self._before.values()}
 
     def attached(self, node: str, program: Program) -> str:
         """Take in the program of a node whose agent has come. Return why the node cannot take part in this job, or empty."""
-        imports, key = self._job.imports, imports_key(program)
+        imports = self._job.imports
+        key = imports_key(program)
         is_known = node in self._of and imports.get(node) == key
-        self._of[node], imports[node] = program, key
+        self._of[node] = program
+        imports[node] = key
         if is_known:
             return ""
         refused: dict[str, None] = {}
@@ -41,17 +51,27 @@ class Programs:
 
     def compare(self, program: Program) -> MachinesCompared:
         """Return what would be said of a machine that may come, which has no name yet."""
-        found = [agree(node, known, _NOT_HERE_YET, program) for node, known in sorted(self._of.items())]
-        refused = dict.fromkeys(text for each in found for text in each.refused)
-        told = dict.fromkeys(text for each in found for text in (each.kept_apart, *each.told) if text)
-        return MachinesCompared(tuple(sorted(self._of)), tuple(refused), tuple(told))
+        return compared_with(self._of, program)
 
     def forget(self, node: str) -> None:
         """Drop a node that takes no part."""
         self._of.pop(node, None)
 
     def resume_commands(self, directory: str) -> dict[str, str]:
-        """Return, for each machine, the command that goes on from the checkpoint there; empty on one machine."""
-        if len(self._of) < 2:
+        """Return, for each machine, the command that goes on from the checkpoint there; empty on one machine.
+
+        One that has come back counts once, by its present name.
+        """
+        commands = {n: m.resume_command for n, m in self._before.items() if m.resume_command}
+        commands |= {n: p.resume_command for n, p in self._of.items()}
+        names = {self._number(node): node for node in commands}
+        if len(names) < 2:
             return {}
-        return {n: p.resume_command.replace("{directory}", directory) for n, p in sorted(self._of.items())}
+        return {n: commands[n].replace("{directory}", directory) for n in sorted(names.values())}
+
+    def _number(self, node: str) -> int | str:
+        """Return which of the machines it is, or its name where that is not known."""
+        known = self._job.nodes.get(node)
+        if known is not None and known.node_rank >= 0:
+            return known.node_rank
+        return self._before[node].node_rank if node in self._before else node

@@ -48,8 +48,12 @@ class RankReports:
         planned_moves: PlannedMoves,
         divergence: Divergence,
     ) -> None:
-        self._job, self._outbox, self._driver = job, outbox, driver
-        self._judge, self._health, self._planned_moves = judge, health, planned_moves
+        self._job = job
+        self._outbox = outbox
+        self._driver = driver
+        self._judge = judge
+        self._health = health
+        self._planned_moves = planned_moves
         self._divergence = divergence
         self._said: dict[int, ReportMade] = {}
         """By rank, the report that was told last."""

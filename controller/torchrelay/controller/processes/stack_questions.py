@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchrelay.controller.config import Policy
@@ -10,6 +11,9 @@ from torchrelay.controller.picture.job import Job
 from torchrelay.controller.picture.worker import Worker
 from torchrelay.protocol.messages import Explain, Explained
 from torchrelay.protocol.words.positions import RankPhase
+
+_WAITS_S = 1.0
+"""A rank that has computed since it was asked is asked again once it has waited for so long."""
 
 
 @dataclass
@@ -26,7 +30,9 @@ class _Inquiry:
 
 class Witness:
     def __init__(self, policy: Policy, job: Job, outbox: Outbox) -> None:
-        self._policy, self._job, self._outbox = policy, job, outbox
+        self._policy = policy
+        self._job = job
+        self._outbox = outbox
         self._inquiries: dict[str, _Inquiry] = {}
         self._requests = 0
 
@@ -38,14 +44,20 @@ class Witness:
         workers = [w for w in self._job.rank_workers if w.alive and w.progress is not None]
         lead_s = self.lead_s(limit_s)
         silent = [w for w in workers if self._is_silent(w, lead_s, now_s)]
-        # One that nobody waits for has time.
+        # A rank that nobody waits for has time.
         if not any(self._waits(w) for w in silent) and not any(w.stopped_since_s is not None for w in silent):
             return
-        # Of one that has finished nobody wants to know more than whether its peers can be reached.
+        # Of a rank that has finished nobody wants to know more than whether its peers can be reached.
         finished = [w for w in workers if w.progress is not None and w.progress.phase == RankPhase.FINISHED]
         all_wait = len(silent) + len(finished) == len(workers) and all(self._waits(w) for w in silent)
         for worker in [*silent, *finished] if all_wait else silent:
             self._ask(worker, now_s, all_wait)
+
+    def ask_those(self, workers: Sequence[Worker], limit_s: float, now_s: float) -> None:
+        """Ask the silent ones among these workers where they stand. To be called while all others wait for them."""
+        for worker in workers:
+            if self._is_silent(worker, self.lead_s(limit_s), now_s):
+                self._ask(worker, now_s, all_wait=False)
 
     def lead_s(self, limit_s: float) -> float:
         """Return after how much silence a rank is asked."""
@@ -68,6 +80,11 @@ class Witness:
             return False
         return now_s - inquiry.asked_s < self._policy.explain_grace_s
 
+    def is_of_this_wait(self, worker: Worker) -> bool:
+        """Return whether the worker was asked since it was last seen at work: only then the answer tells what it waits for."""
+        inquiry = self._inquiries.get(worker.worker)
+        return inquiry is not None and inquiry.asked_s >= worker.busy_s
+
     def _is_silent(self, worker: Worker, lead_s: float, now_s: float) -> bool:
         assert worker.progress is not None
         if worker.progress.phase in (RankPhase.SET_UP, RankPhase.FINISHED):
@@ -87,9 +104,11 @@ class Witness:
         pause_s = self._policy.explain_waiting_s if all_wait else self._policy.explain_every_s
         answer = None
         if known is not None and self._is_same_silence(known, worker):
-            if now_s < known.next_s:
+            waits_anew = known.asked_s < worker.busy_s < now_s - _WAITS_S
+            if now_s < known.next_s and not waits_anew:
                 return
-            pause_s, answer = known.pause_s * 2, known.answer
+            pause_s = known.pause_s * 2
+            answer = None if waits_anew else known.answer  # a verdict waits for the new one
         if all_wait:
             pause_s = min(pause_s, self._policy.explain_waiting_most_s)
         self._requests += 1

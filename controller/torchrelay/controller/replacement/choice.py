@@ -32,7 +32,9 @@ class RefusedTakeover:
 
 class SpareChoice:
     def __init__(self, config: ControllerConfig, job: Job, outbox: Outbox, rollback: Rollback) -> None:
-        self._config, self._job, self._rollback = config, job, rollback
+        self._config = config
+        self._job = job
+        self._rollback = rollback
         self.respawns = Respawns(config.respawn_limit, job, outbox, config.respawn_option)
         again = StartedAgain(config.respawn_barred, job, self.respawns)
         self._again = again if config.adopted else None
@@ -41,6 +43,8 @@ class SpareChoice:
             self.respawns.is_possible = again.is_everywhere
         self.hurry: Callable[[], None] = lambda: None
         """Called when ranks wait for a spare that is still importing."""
+        self.end_stopped: Callable[[int], bool] = lambda rank: False
+        """Called when a rank has no place: ends spares that are stopped. Returns whether a place of theirs is to come."""
         self._migration = -1
         self.away: int = NO_RANK
         """The rank whose planned move is of use only to another machine."""
@@ -97,7 +101,8 @@ class SpareChoice:
 
         When ranks are lost, a process in its own place, or one that another rank waits for, is no spare.
         """
-        job, again = self._job, self._again if kind == UNPLANNED else None
+        job = self._job
+        again = self._again if kind == UNPLANNED else None
         if kind == UNPLANNED and self._config.spares_barred:
             return ChosenSpare("", self._config.spares_barred)
         to_come = job.spares_to_come(rank) - (again is not None and again.is_to_come(rank))
@@ -106,7 +111,8 @@ class SpareChoice:
         if not spares and not to_come and any(w.warm and not job.may_go_on(rank, w.node) for w in job.spares):
             return ChosenSpare("", f"no spare is left for rank {rank} where the script imports the same files")
         if kind == PLANNED and rank == self.away:
-            spares, to_come = [s for s in spares if not s.together], 0
+            spares = [s for s in spares if not s.together]
+            to_come = 0
         return choose_spare(spares, rank, job.home_of(rank), to_come)
 
     def _enters_elsewhere(self) -> bool:
@@ -115,6 +121,10 @@ class SpareChoice:
 
     def _in_its_place(self, rank: int, no_spare: ChosenSpare, now_s: float) -> m.SpareChosen | m.NoSpare:
         answer = (self._again or self.respawns).process_for(rank, now_s)
+        if self._again is None and self.respawns.lacks_a_place(rank) and self.end_stopped(rank):
+            answer = m.NoSpare(
+                rank, f"rank {rank} waits for the place of a spare that is stopped, and is ended", soon=True
+            )
         if isinstance(answer, m.SpareChosen):
             self.refused[rank] = RefusedTakeover(no_spare.reason, "", True)
             return answer

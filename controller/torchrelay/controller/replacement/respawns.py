@@ -16,6 +16,7 @@ from torchrelay.protocol.events import ProcessRespawned
 from torchrelay.protocol.health.kinds import DRIVER
 from torchrelay.protocol.messages import StartWorker
 from torchrelay.protocol.names import NO_RANK
+from torchrelay.protocol.words.process_ends import how_ended
 
 LOSSES_KEPT = 16
 """Losses that are kept of each rank: those at its latest step are among them."""
@@ -25,7 +26,10 @@ class Respawns:
     """The processes that were started. `limit`: how often within an hour for each rank; 0: never. `option`: what sets it."""
 
     def __init__(self, limit: int, job: Job, outbox: Outbox, option: str = "--respawn-limit") -> None:
-        self._limit, self._job, self._outbox, self._option = limit, job, outbox, option
+        self._limit = limit
+        self._job = job
+        self._outbox = outbox
+        self._option = option
         self.is_possible: Callable[[], bool] = lambda: True
         """Returns whether a process would be started for each rank."""
         self.asked_for_spares: Callable[[], Collection[str]] = tuple
@@ -66,7 +70,8 @@ class Respawns:
 
     def comes_again(self, rank: int) -> str:
         """Return why no process takes over the rank any more, or empty."""
-        at, ends = self.boundary(rank), self._ends[rank]
+        at = self.boundary(rank)
+        ends = self._ends[rank]
         story = [ends[number] for number, boundary in self._losses[rank].items() if boundary == at and number in ends]
         return comes_again(rank, at, self.losses_at_step(rank), story)
 
@@ -158,12 +163,18 @@ class Respawns:
         unusable = self._job.unusable(leaver)
         return Elsewhere("" if unusable else leaver.node, leaver.worker, unusable)
 
+    def lacks_a_place(self, rank: int) -> bool:
+        """Return whether nothing but a place is missing for a process for the rank."""
+        is_coming = rank in self._starting or any(w.started_for == rank for w in self._job.spares)
+        return not is_coming and self._recent(rank, self.now_s) < self._limit and not self.place(rank).node
+
     def place(self, rank: int, taken: Collection[str] = ()) -> Elsewhere:
         """Return the place that the rank had, if that is well, else one elsewhere that is not `taken`.
 
         `node` is empty if there is none.
         """
-        leaver, own = self._job.holder(rank), self.own_place(rank)
+        leaver = self._job.holder(rank)
+        own = self.own_place(rank)
         if own.node:
             return own
         machines = self._machines_for(rank, taken)
@@ -180,7 +191,8 @@ class Respawns:
 
     def machines(self, taken: Collection[str] = ()) -> list[MachineWithPlaces]:
         """Return all machines of the job, with the places that processes have left there. `taken`: places that are given away."""
-        job, there = self._job, self._job.by_node()
+        job = self._job
+        there = self._job.by_node()
         vacated: dict[str, list[str]] = defaultdict(list)
         asked = {*self._starting.values(), *self.asked_for_spares(), *taken}
         for worker in job.vacated(asked):
@@ -215,5 +227,4 @@ def _end_of(worker: Worker) -> str:
     exited = worker.exited
     if exited is None or exited.fenced:
         return f"{worker.worker} was ended"
-    how = f"by signal {exited.signal}" if exited.signal else f"with exit code {exited.exit_code}"
-    return f"{worker.worker} ended {how}"
+    return f"{worker.worker} {how_ended(exited.signal, exited.exit_code)}"

@@ -12,7 +12,9 @@ class StartedAgain:
     """The processes. `barred`: why none may take over, by the user's choice."""
 
     def __init__(self, barred: str, job: Job, respawns: Respawns) -> None:
-        self._barred, self._job, self._respawns = barred, job, respawns
+        self._barred = barred
+        self._job = job
+        self._respawns = respawns
         self._waiting: set[int] = set()
         """Ranks that wait for their own process: it is no spare for others."""
 
@@ -38,7 +40,8 @@ class StartedAgain:
     def process_for(self, rank: int, now_s: float) -> m.SpareChosen | m.NoSpare:
         """Return the rank's own process, if it is there again, or why it is not (yet)."""
         self._waiting.discard(rank)
-        job, leaver = self._job, self._job.holder(rank)
+        job = self._job
+        leaver = self._job.holder(rank)
         found = next((w for w in job.spares_for(rank) if self._is_own(w, rank)), None)
         if refusal := self._refusal(rank, found is not None, now_s):
             return m.NoSpare(rank, refusal)
@@ -52,7 +55,8 @@ class StartedAgain:
         return m.SpareChosen(rank, found.worker, f"{reason}; it was {leaver.worker}'s")
 
     def _refusal(self, rank: int, is_there: bool, now_s: float) -> str:
-        job, leaver = self._job, self._job.holder(rank)
+        job = self._job
+        leaver = self._job.holder(rank)
         if self._barred:
             return self._barred
         if job.is_lost_with_node(leaver.worker):

@@ -31,8 +31,12 @@ class BeginningAnew:
         machine_wait: MachineWait,
         end_job: Callable[[int, str], None],
     ) -> None:
-        self._config, self._job, self._outbox, self._respawns = config, job, outbox, respawns
-        self._machine_wait, self._end_job = machine_wait, end_job
+        self._config = config
+        self._job = job
+        self._outbox = outbox
+        self._respawns = respawns
+        self._machine_wait = machine_wait
+        self._end_job = end_job
         self.is_over = not config.parks_scripts
 
     def tick(self) -> None:
@@ -73,11 +77,13 @@ class BeginningAnew:
     def _give(self, rank: int, worker: Worker) -> None:
         if rank in self._job.holders:
             self._job.holder(rank).rank = NO_RANK
-        worker.rank, self._job.holders[rank] = rank, worker.worker
+        worker.rank = rank
+        self._job.holders[rank] = worker.worker
         self._outbox.log("info", f"{worker.worker} on {worker.node} begins as rank {rank}, whose machine is missing")
 
     def _begin(self) -> None:
-        job, config = self._job, self._config
+        job = self._job
+        config = self._config
         first = job.holder(0)
         at_home = job.nodes[first.node].node_rank == 0
         master = config.master_addr if at_home else job.nodes[first.node].host

@@ -45,18 +45,23 @@ class Gathering:
         resume: Callable[[JobCheckpoint, str, float], None],
         failed: Callable[[str], None],
     ) -> None:
-        self.restart, self._job, self._outbox = restart, job, outbox
-        self._resume, self._failed = resume, failed
+        self.restart = restart
+        self._job = job
+        self._outbox = outbox
+        self._resume = resume
+        self._failed = failed
         self._files: dict[str, bytes] = {}
         self._checkpoint: JobCheckpoint | None = None
-        self._reader, self._renamer = "", ""
+        self._reader = ""
+        self._renamer = ""
         self._aside_done = not restart.aside
         self.is_over = False
 
     @property
     def state(self) -> str:
         """In words, how many processes are there."""
-        warm, pods = self._warm(), self._job.world_size // self._job.local_world_size
+        warm = self._warm()
+        pods = self._job.world_size // self._job.local_world_size
         there = sum(min(pods, len(those)) for those in self._by_local_rank(warm))
         return f"{there} of {self._job.world_size} processes are there to begin again"
 
@@ -94,7 +99,8 @@ class Gathering:
 
     def settle(self, now_s: float) -> None:
         """Begin, once all processes are there."""
-        warm, pods = self._warm(), self._job.world_size // self._job.local_world_size
+        warm = self._warm()
+        pods = self._job.world_size // self._job.local_world_size
         if self.is_over or any(len(those) < pods for those in self._by_local_rank(warm)):
             return
         if self.restart.directory:
@@ -136,7 +142,9 @@ class Gathering:
             env = {**without_agents_store(launch_of(self.restart.launch, rank)), "MASTER_ADDR": master}
             if self.restart.checkpoint:
                 env[ENV_CHECKPOINT] = self.restart.checkpoint
-            worker.rank, job.holders[rank], job.launch[rank] = rank, worker.worker, env
+            worker.rank = rank
+            job.holders[rank] = worker.worker
+            job.launch[rank] = env
             self._outbox.log("info", f"{worker.worker} begins again as rank {rank}")
             self._outbox.to_worker(worker.worker, Begin(worker.worker, "", False, env))
 

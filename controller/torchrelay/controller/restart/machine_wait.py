@@ -29,8 +29,12 @@ class MachineWait:
         end_job: Callable[[int, str], None],
         least_s: float,
     ) -> None:
-        self._config, self._job, self._outbox, self._respawns = config, job, outbox, respawns
-        self._resume_commands, self._end_job = resume_commands, end_job
+        self._config = config
+        self._job = job
+        self._outbox = outbox
+        self._respawns = respawns
+        self._resume_commands = resume_commands
+        self._end_job = end_job
         self._limit_s = max(config.machine_wait_s, least_s) if config.machine_wait_s else 0.0
         self._since_s: float | None = None
         self.goes_without = False
@@ -41,7 +45,8 @@ class MachineWait:
 
     def tick(self, now_s: float) -> None:
         """To be called until the job begins."""
-        config, job = self._config, self._job
+        config = self._config
+        job = self._job
         if not config.restarts_done or config.adopted or config.nnodes < 2 or not job.nodes:
             return
         self._since_s = now_s if self._since_s is None else self._since_s
@@ -61,12 +66,13 @@ class MachineWait:
             )
 
     def _missing(self, waited_s: float) -> MissingMachines:
-        config, job = self._config, self._job
+        config = self._config
+        job = self._job
         there = {node.node_rank for node in job.nodes.values() if node.away_since_s is None}
         missing = tuple(rank for rank in range(config.nnodes) if rank not in there)
         living = sum(w.alive and job.nodes[w.node].away_since_s is None for w in job.workers.values())
         lacking = max(job.world_size - living, 0)
         found = places(self._respawns.machines_with_places(to_enter=True), lacking)
-        # Those of a machine that has not come are not known.
+        # The ranks of a machine that has not come are not known.
         barred = "the files that the script imports are not the same on all machines" if job.imports_differ else ""
         return MissingMachines(missing, waited_s, self._limit_s, lacking, found, barred)

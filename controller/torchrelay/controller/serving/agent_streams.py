@@ -30,14 +30,17 @@ class AgentStream:
     def heard(self, now_s: float) -> None:
         """Take note that the agent has told its progress. It is answered now and then, so that it knows that it is heard."""
         if self._answered_s is None or now_s - self._answered_s >= ANSWER_S:
-            self._answered_s, self._is_answer_due = now_s, True
+            self._answered_s = now_s
+            self._is_answer_due = True
             self.something.set()
 
     def due_taken(self) -> Taken | None:
         """Return what the agent has not been told yet of how much has arrived, or an answer; None if neither is due."""
         if self._taken_said == self.inbox.count and not self._is_answer_due:
             return None
-        is_first, self._taken_said, self._is_answer_due = self._taken_said is None, self.inbox.count, False
+        is_first = self._taken_said is None
+        self._taken_said = self.inbox.count
+        self._is_answer_due = False
         return Taken(self.inbox.count, *self._orders, ANSWER_S) if is_first else Taken(self.inbox.count)
 
     def end(self) -> None:

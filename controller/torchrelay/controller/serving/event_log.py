@@ -8,7 +8,8 @@ from itertools import islice
 
 from torchrelay.protocol.messages import JobEvent
 
-FIRST_EVENTS_KEPT, LATEST_EVENTS_KEPT = 100, 1900
+FIRST_EVENTS_KEPT = 100
+LATEST_EVENTS_KEPT = 1900
 """How the job began, and what has been since."""
 PROGRESS = "progress"
 PASSING = (PROGRESS, "migration_progress")

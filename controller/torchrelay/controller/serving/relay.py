@@ -70,13 +70,18 @@ class Relay:
         failed: Callable[[Exception], None] | None = None,
         share: TimeShare | None = None,
     ) -> None:
-        self._core, self._listener, self._failed = core, listener, failed
+        self._core = core
+        self._listener = listener
+        self._failed = failed
         self._containment = Containment(failed, share)
         self._contained = self._containment.contained
-        self._streams, self._watchers = AgentStreams(), Watchers()
+        self._streams = AgentStreams()
+        self._watchers = Watchers()
         self._memory = MemoryShare(core, self._streams.orders, self.told) if failed is not None else None
-        self._refused, self._paced_s = 0, 0.0
-        self._pause, self._wanted_s = Pause(), 0.0
+        self._refused = 0
+        self._paced_s = 0.0
+        self._pause = Pause()
+        self._wanted_s = 0.0
         self._ended = asyncio.Event()
         self._nobody = asyncio.Event()
         self._nobody.set()
@@ -90,10 +95,12 @@ class Relay:
     async def run(self) -> None:
         """Keep time until the job has ended. Raises what the core raised, which is a bug, unless `failed` is told of it."""
         late_s = 0.0
+        is_short = False
         while not self._ended.is_set():
-            with self._contained():
+            with self._contained(is_short) as cost:
                 self._core.tick(time.monotonic())
                 self._flush()
+            is_short = cost.was_short
             if not self._ended.is_set():
                 now_s = time.monotonic()
                 self._wanted_s = self._core.tick_every_s(now_s)

@@ -74,7 +74,11 @@ class SparePool:
         is_ending: Callable[[], str],
         machines: Callable[[], Sequence[MachineWithPlaces]],
     ) -> None:
-        self._barred, self._job, self._outbox, self._driver, self._is_ending = barred, job, outbox, driver, is_ending
+        self._barred = barred
+        self._job = job
+        self._outbox = outbox
+        self._driver = driver
+        self._is_ending = is_ending
         self._machines = machines
         self._lives: dict[str, _Life] = {}
         self._asked: dict[str, _Asked] = {}
@@ -186,13 +190,24 @@ class SparePool:
     def answered(self, worker: Worker, report: Pong, now_s: float) -> None:
         life = self._lives.get(worker.worker)
         if life is not None and life.pinged == report.number:
-            life.pinged, life.silent_s, life.ping_in_s = 0, 0.0, PING_EVERY_S
+            life.pinged = 0
+            life.silent_s = 0.0
+            life.ping_in_s = PING_EVERY_S
 
     def hurry(self) -> None:
         """Raise the priority of spares that are still importing: training waits for one, so none gives way any more."""
         for worker in self._spares():
             if not worker.warm:
                 self._raise(worker)
+
+    def end_stopped(self, rank: int) -> bool:
+        """End the spares that are stopped, since `rank` needs a place of theirs. Return whether such a place is to come."""
+        job = self._job
+        for worker in job.spares_for(rank):
+            if worker.stopped_since_s is not None and not job.unusable(worker) and not worker.told_to_end:
+                self._end(worker, f"it is stopped, and rank {rank} needs its place", self._looked_s or 0.0)
+        ending = (w for w in job.workers.values() if w.alive and w.told_to_end and w.rank == w.started_for == NO_RANK)
+        return any(job.may_go_on(rank, w.node) and not job.unusable(w) for w in ending if not w.rehearses)
 
     def doubt(self, worker: str, rank: int, shown: str, now_s: float) -> bool:
         """Take note that a rehearsal of `rank` in this spare has failed.
@@ -230,7 +245,8 @@ class SparePool:
         there = len(self._usable()) + len(self._asked)
         if there >= self.wanted:
             return Pool(self.wanted, there)
-        times, story = tuple(at_s for at_s, _ in self._unused), self._unused[-1][1] if self._unused else ""
+        times = tuple(at_s for at_s, _ in self._unused)
+        story = self._unused[-1][1] if self._unused else ""
         return Pool(self.wanted, there, self._places(), self._busy(), times, story)
 
     def _busy(self) -> str:
@@ -270,7 +286,8 @@ class SparePool:
     def _look_after(self, worker: Worker, passed_s: float, now_s: float) -> None:
         life = self._lives.setdefault(worker.worker, _Life())
         if self._job.is_away(worker):
-            life.pinged, life.silent_s = 0, 0.0
+            life.pinged = 0
+            life.silent_s = 0.0
             return
         life.passes(passed_s)
         if worker.warm and life.ping_in_s <= 0 and not life.pinged:

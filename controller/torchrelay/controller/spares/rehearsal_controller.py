@@ -66,9 +66,14 @@ class RehearsalController:
         news: Callable[[], None],
         doubt: Callable[[str, int, str, float], bool],
     ) -> None:
-        self._every_s, self._in_check = config.rehearse_every_s, bool(config.check_steps)
-        self._job, self._outbox, self._driver = job, outbox, driver
-        self._is_compared, self._news, self._doubt = is_compared, news, doubt
+        self._every_s = config.rehearse_every_s
+        self._in_check = bool(config.check_steps)
+        self._job = job
+        self._outbox = outbox
+        self._driver = driver
+        self._is_compared = is_compared
+        self._news = news
+        self._doubt = doubt
         self._rehearsals = Rehearsals()
         self._own = Rehearser(job, outbox)
         self._may_start = self._in_check or (driver.spares.respawns.is_on and not config.adopted)
@@ -142,7 +147,9 @@ class RehearsalController:
         job = self._job
         shape = max((w.report.shape for w in job.rank_workers if w.report is not None), default=0)
         nobody = "" if any(w.warm for w in job.spares) or self._may_start else "no spare is warm"
-        past, busy, since_s = self.book.past, self._busy(), self._trains_since_s
+        past = self.book.past
+        busy = self._busy()
+        since_s = self._trains_since_s
         about = RehearsalSituation(
             job.world_size, self._every_s, since_s, shape, past, nobody, busy, stands=self._in_check
         )
@@ -150,7 +157,8 @@ class RehearsalController:
 
     def _is_possible(self, rank: int) -> bool:
         """Return whether the rank can be rehearsed. Write down why not, for reports."""
-        spare, holder = self._driver.spares.if_lost_now(rank), self._job.holder(rank)
+        spare = self._driver.spares.if_lost_now(rank)
+        holder = self._job.holder(rank)
         if spare is None and (not self._may_start or any(not w.warm for w in self._job.spares)):
             return False  # one may come
         devices = () if spare is None else self._job.workers[spare].devices
@@ -209,21 +217,24 @@ class RehearsalController:
                     assert_never(instruction)
 
     def _start(self, start: StartRehearsal) -> None:
-        content, env = start.content, self._driver.environment(start.rank)
+        content = start.content
+        env = self._driver.environment(start.rank)
         journal = content.boundaries[start.boundary]
         order = Rehearse(start.request, start.rank, self._job.world_size, start.boundary, env, content.set_up, journal)
         self._outbox.to_worker(start.spare, order)
         self._outbox.emit(RehearsalStarted(start.rank, start.boundary, start.spare))
 
     def _judged(self, result: Rehearsed, spare: str, now_s: float) -> None:
-        book, job = self.book, self._job
+        book = self.book
+        job = self._job
         report = job.holder(result.rank).report
         judged = result.outcome not in (REHEARSAL_OPEN, REHEARSAL_BROKEN_OFF)
         failed = result.outcome in (REHEARSAL_FAILED, REHEARSAL_DIFFERS)
         doubted = failed and self._doubt(spare, result.rank, result.reason, now_s)
         book.past[result.rank] = Past(now_s, judged and not doubted, report.shape if report is not None else 0)
         if judged:
-            book.judged[result.rank], book.open = result, ""
+            book.judged[result.rank] = result
+            book.open = ""
         elif result.outcome == REHEARSAL_OPEN or self._in_check:
             book.open = f"rank {result.rank}: {result.reason}"
         gaps = tuple({"text": g.text, "file": g.file, "line": g.line} for g in result.gaps)

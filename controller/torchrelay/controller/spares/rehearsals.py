@@ -152,7 +152,8 @@ class Rehearsals:
             return []
         match event:
             case ProcessReady(worker) if not now.spare:
-                now.spare, now.deadline_s = worker, now_s + READING_S
+                now.deadline_s = now_s + READING_S
+                now.spare = worker
                 return [ReadForRehearsal(now.began.holder)]
             case NoProcess(reason):
                 return self._break_off(now, reason, REHEARSAL_OPEN)
@@ -171,7 +172,8 @@ class Rehearsals:
         whole = [boundary for boundary, journal in content.boundaries.items() if journal and boundary >= 1]
         if not whole or not content.set_up:
             return self._break_off(now, "no whole journal of it was there")
-        now.boundary, now.deadline_s = max(whole), now_s + RUNNING_S
+        now.boundary = max(whole)
+        now.deadline_s = now_s + RUNNING_S
         return [StartRehearsal(now.request, now.spare, now.began.rank, now.boundary, content)]
 
     def _break_off(self, now: _Now, reason: str, outcome: str = REHEARSAL_BROKEN_OFF) -> list[Instruction]:

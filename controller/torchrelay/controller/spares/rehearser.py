@@ -13,7 +13,8 @@ class Rehearser:
     """The process: at most one at a time."""
 
     def __init__(self, job: Job, outbox: Outbox) -> None:
-        self._job, self._outbox = job, outbox
+        self._job = job
+        self._outbox = outbox
         self.worker = ""
         self._awaited = 0
         """How many were asked for, and have not come: the last one counts."""

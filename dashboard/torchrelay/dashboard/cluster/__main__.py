@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchrelay.dashboard import guard, server
+from torchrelay.dashboard.cluster.asks import ControllerAsks
 from torchrelay.dashboard.cluster.follow import follow, sweep
 from torchrelay.dashboard.cluster.jobs import ClusterJobs
 from torchrelay.dashboard.cluster.kept import KeptJobs
+from torchrelay.dashboard.tokens import TokenFolder, one_token
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.kube import kube_names as kube
-from torchrelay.protocol.logs.log_lines import LogLines, LogPart
-from torchrelay.protocol.logs.log_records import set_up, wanted_level
-from torchrelay.protocol.names import ENV_HISTORY_DIR, EXIT_USAGE
+from torchrelay.protocol.logs.log_lines import LogPart
+from torchrelay.protocol.logs.part_process import run_part
+from torchrelay.protocol.names import ENV_HISTORY_DIR
 
 LOOPBACK = "127.0.0.1"
 DAY_S = 86_400.0
@@ -30,6 +32,7 @@ HISTORY_BYTES = 512 << 20
 class Settings:
     """`socket_path`: the controller's. `port`: on the loopback device. `ttl_s`: for how long jobs are kept after their end.
 
+    `tokens`: the folder with a token for each person who may ask for something, None: nobody may.
     `history`: the folder that what happens to jobs is kept in, None: nowhere; `history_bytes`: its size at most.
     """
 
@@ -38,6 +41,7 @@ class Settings:
     ttl_s: float = DAY_S
     history: Path | None = None
     history_bytes: int = HISTORY_BYTES
+    tokens: Path | None = None
 
     @property
     def kept(self) -> KeptJobs | None:
@@ -46,12 +50,15 @@ class Settings:
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Settings:
         """Read the settings. Raises UserError for a number that is none."""
-        folder, path = environ.get(ENV_HISTORY_DIR), environ.get(kube.ENV_DASHBOARD_SOCKET) or kube.DASHBOARD_SOCKET
+        folder = environ.get(ENV_HISTORY_DIR)
+        tokens = environ.get(kube.ENV_DASHBOARD_TOKENS)
+        path = environ.get(kube.ENV_DASHBOARD_SOCKET) or kube.DASHBOARD_SOCKET
         return cls(
             path,
             ttl_s=_number(environ, kube.ENV_TTL_AFTER_FINISHED_S, DAY_S),
             history=Path(folder) if folder else None,
             history_bytes=int(_number(environ, kube.ENV_HISTORY_BYTES, HISTORY_BYTES)),
+            tokens=Path(tokens) if tokens else None,
         )
 
 
@@ -70,9 +77,11 @@ async def serve(settings: Settings) -> None:
         raise UserError(f"cannot listen on {LOOPBACK}:{settings.port}: {e.strerror}") from e
     with sock:
         kept = settings.kept
-        jobs = ClusterJobs(settings.ttl_s, kept=kept)
+        tokens = TokenFolder(settings.tokens) if settings.tokens is not None else one_token("")
+        jobs = ClusterJobs(settings.ttl_s, kept=kept, asks=ControllerAsks() if settings.tokens is not None else None)
         work = [asyncio.ensure_future(w) for w in (follow(jobs, settings.socket_path), sweep(jobs))]
-        page = asyncio.ensure_future(server.make_server(server.make_app(jobs.hub, guard.LOOPBACK_NAMES)).serve([sock]))
+        app = server.make_app(jobs.hub, guard.LOOPBACK_NAMES, tokens)
+        page = asyncio.ensure_future(server.make_server(app).serve([sock]))
         logging.info("the dashboard is at %s:%d, for kubectl port-forward", LOOPBACK, settings.port)
         try:
             await asyncio.wait((*work, page), return_when=asyncio.FIRST_COMPLETED)
@@ -89,14 +98,11 @@ async def serve(settings: Settings) -> None:
 
 def main() -> int:
     """Return the exit code."""
-    log = LogLines.from_environ(LogPart.DASHBOARD, os.environ)
-    try:
-        set_up(log, wanted_level(os.environ, logging.INFO), "%(asctime)s %(message)s")
+
+    def work() -> None:
         asyncio.run(serve(Settings.from_environ(os.environ)))
-    except UserError as e:
-        log.say(str(e), "error")
-        return EXIT_USAGE
-    return 0
+
+    return run_part(LogPart.DASHBOARD, os.environ, "%(asctime)s %(word)s%(message)s", work, usual=logging.INFO)
 
 
 if __name__ == "__main__":

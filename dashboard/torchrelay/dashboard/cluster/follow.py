@@ -25,6 +25,8 @@ async def follow(jobs: ClusterJobs, path: str) -> None:
         except OSError as e:
             _say(jobs, f"the controller beside this dashboard does not answer ({e.strerror or e})")
         else:
+            if jobs.asks is not None:
+                jobs.asks.connected(writer)
             try:
                 await _listen(jobs, reader)
                 _say(jobs, "the controller beside this dashboard has ended")
@@ -33,6 +35,8 @@ async def follow(jobs: ClusterJobs, path: str) -> None:
             except (OSError, FrameError) as e:
                 _say(jobs, f"the controller beside this dashboard is not understood: {e}")
             finally:
+                if jobs.asks is not None:
+                    jobs.asks.cut()
                 writer.close()
         await asyncio.sleep(AGAIN_S)
 
@@ -72,4 +76,5 @@ def _take(jobs: ClusterJobs, line: bytes) -> None:
 def _say(jobs: ClusterJobs, problem: str) -> None:
     if jobs.problem != problem:
         log.warning("%s", problem)
-    jobs.problem, jobs.leading = problem, None
+    jobs.problem = problem
+    jobs.leading = None

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from torchrelay.dashboard import words
+from torchrelay.dashboard.cluster.asks import ControllerAsks
 from torchrelay.dashboard.cluster.kept import BOUNDS, KeptJob, KeptJobs
 from torchrelay.dashboard.event_writer import EventWriter
 from torchrelay.dashboard.hub import Answer, Hub, RunsNote
@@ -14,7 +15,9 @@ from torchrelay.dashboard.run_facts import ClusterJob
 from torchrelay.dashboard.view import Seen
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.events import from_job_event
+from torchrelay.protocol.kube.dashboard_asks import AskToClear, AskToMove
 from torchrelay.protocol.kube.job_feed import (
+    AskAnswered,
     Barred,
     BarredSubject,
     FeedLeader,
@@ -36,13 +39,14 @@ COUNT_EVERY = 1000
 UNUSED = {"rank_report", "log"}
 HISTORY = "kubectl torchrelay history -n NAMESPACE"
 BEGIN = "kubectl torchrelay inject -f job.yaml | kubectl apply -f -"
-READ_ONLY = "this dashboard is read-only: use kubectl torchrelay"
+OVER = "the job is over, or its controller looks after it no more: nothing can be asked of it"
 
 
 class FollowedJob:
     """One job. `problem()`: why nothing is heard of any job; `since_s`: when the controller began to tell of this one.
 
     `kept`, `writer`: where its events are kept, if they are. Then `record` is what was kept of it before.
+    `asks`: asks the controller for something; None: nobody may.
     """
 
     def __init__(
@@ -54,22 +58,31 @@ class FollowedJob:
         kept: KeptJob | None = None,
         record: RunRecord | None = None,
         writer: EventWriter | None = None,
+        asks: ControllerAsks | None = None,
     ) -> None:
         self.job = ClusterJob(seen.namespace, seen.job)
         self.record = record or RunRecord(run_id_of(seen.namespace, seen.job), self.job, BOUNDS)
-        self.kept, self.writer = kept, writer
-        self.lineage, self.owner, self.taken_over = seen.lineage, seen.owner, seen.taken_over
+        self.kept = kept
+        self.writer = writer
+        self.lineage = seen.lineage
+        self.owner = seen.owner
+        self.taken_over = seen.taken_over
         self.gone_s: float | None = None
         self.known_s = self.record.newest_s if record else 0.0
         """Events up to this time were taken before the feed was cut off, or by the dashboard before this one."""
         self.told_of = True
         """Since the feed began."""
-        self._since_s, self._clock, self._problem = since_s, clock, problem
+        self._since_s = since_s
+        self._clock = clock
+        self._problem = problem
+        self._asks = asks
 
     def seen(self) -> Seen:
         now_s = self._clock() if self.gone_s is None else self.gone_s
         why = "" if self.gone_s is None else "the controller looks after it no more: none of its pods is there"
-        return Seen(self.record, now_s, self.owner, unreachable=why or self._problem(), note=self._note())
+        unreachable = why or self._problem()
+        actions = self._asks is not None and not unreachable and self.record.ended is None
+        return Seen(self.record, now_s, self.owner, unreachable=unreachable, note=self._note(), actions=actions)
 
     def _note(self) -> str:
         if not self.taken_over:
@@ -91,32 +104,42 @@ class FollowedJob:
         if self.writer is not None:
             self.writer.take(event)
 
-    async def migrate(self, rank: int, reason: str) -> Answer:
-        return Answer(False, READ_ONLY)
+    async def migrate(self, rank: int, reason: str, by: str) -> Answer:
+        if self._asks is None or self.gone_s is not None:
+            return Answer(False, OVER)
+        namespace = self.job.namespace
+        job = self.job.name
+        return await self._asks.ask(lambda number: AskToMove(number, namespace, job, rank, reason, by))
 
-    async def clear(self, subject: str, reason: str, check: bool) -> Answer:
-        return Answer(False, READ_ONLY)
+    async def clear(self, subject: str, reason: str, check: bool, by: str) -> Answer:
+        if self._asks is None or self.gone_s is not None:
+            return Answer(False, OVER)
+        namespace = self.job.namespace
+        job = self.job.name
+        return await self._asks.ask(lambda number: AskToClear(number, namespace, job, subject, reason, by))
 
 
 class PastJob:
     """A job that is over. What was kept of it is shown."""
 
     def __init__(self, kept: KeptJob, record: RunRecord) -> None:
-        self._kept, self.record = kept, record
+        self._kept = kept
+        self.record = record
 
     def seen(self) -> Seen:
         untold = (
             "" if self.record.ended is not None else "no end was told here: another controller went on, or none led"
         )
         began = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(self._kept.began_s))
-        owner, end_s = self._kept.owner, self.record.newest_s
+        owner = self._kept.owner
+        end_s = self.record.newest_s
         return Seen(self.record, end_s, owner, unreachable=untold, when=f"began {began}", is_over=True)
 
-    async def migrate(self, rank: int, reason: str) -> Answer:
-        return Answer(False, READ_ONLY)
+    async def migrate(self, rank: int, reason: str, by: str) -> Answer:
+        return Answer(False, OVER)
 
-    async def clear(self, subject: str, reason: str, check: bool) -> Answer:
-        return Answer(False, READ_ONLY)
+    async def clear(self, subject: str, reason: str, check: bool, by: str) -> Answer:
+        return Answer(False, OVER)
 
 
 def run_id_of(namespace: str, job: str) -> str:
@@ -128,10 +151,20 @@ class ClusterJobs:
     """The jobs of a cluster. `ttl_s`: how long jobs that are gone are kept; below 0: as long as there is room.
 
     `kept`: where events are written, and earlier ones are read; None: nowhere.
+    `asks`: asks the controller for something; None: nobody may.
     """
 
-    def __init__(self, ttl_s: float, clock: Callable[[], float] = time.time, kept: KeptJobs | None = None) -> None:
-        self._ttl_s, self._clock, self._kept = ttl_s, clock, kept
+    def __init__(
+        self,
+        ttl_s: float,
+        clock: Callable[[], float] = time.time,
+        kept: KeptJobs | None = None,
+        asks: ControllerAsks | None = None,
+    ) -> None:
+        self._ttl_s = ttl_s
+        self._clock = clock
+        self._kept = kept
+        self.asks = asks
         self._jobs: dict[str, FollowedJob] = {}
         self._past: dict[str, PastJob] = {}
         self._recalled = False
@@ -140,14 +173,19 @@ class ClusterJobs:
         self.problem = "the controller beside this dashboard has not said anything yet"
         """Why nothing is heard; empty while something is."""
         self.hub = Hub(most=JOBS_KEPT + PAST_SHOWN + 1, about=self.about, noun="job")
-        self._uncounted, self._rounds, self._leads_since_s = 0, 0, 0.0
+        self._uncounted = 0
+        self._rounds = 0
+        self._leads_since_s = 0.0
 
     def connected(self) -> None:
         """Prepare for a new feed, which tells again what the previous one has told."""
-        self.problem, self.leading, self._rounds = "", None, 0
+        self.problem = ""
+        self.leading = None
+        self._rounds = 0
         self._forget_kept()
         for followed in self._jobs.values():
-            followed.known_s, followed.told_of = followed.record.newest_s, False
+            followed.known_s = followed.record.newest_s
+            followed.told_of = False
 
     def take(self, line: FeedLine) -> None:
         """Take a line of the controller's feed."""
@@ -167,6 +205,8 @@ class ClusterJobs:
             case Barred():
                 self._barred.clear()  # the records look at this one
                 self._barred.update({s.device or s.node: s for s in line.subjects})
+            case AskAnswered() if self.asks is not None:
+                self.asks.answered(line)
 
     def _leading(self, line: FeedLeader) -> None:
         """Note who leads. The controller repeats this line, and tells of all jobs in between: a job that it left out is gone."""
@@ -240,7 +280,8 @@ class ClusterJobs:
         if known is not None and known.lineage == line.lineage:
             if known.gone_s is not None and self._kept is not None:
                 known.kept, known.writer = self._kept.begin(line, self._clock())
-            known.gone_s, known.told_of = None, True
+            known.gone_s = None
+            known.told_of = True
             return
         self._retire(run_id)
         made = self._begun(line)
@@ -254,11 +295,12 @@ class ClusterJobs:
     def _begun(self, line: JobSeen) -> FollowedJob:
         now_s = self._clock()
         if self._kept is None:
-            return FollowedJob(line, now_s, self._clock, lambda: self.problem)
+            return FollowedJob(line, now_s, self._clock, lambda: self.problem, asks=self.asks)
         job, writer = self._kept.begin(line, now_s)
         if self._past.pop(job.folder_name, None) is not None:
             self.hub.drop(job.folder_name)
-        return FollowedJob(line, now_s, self._clock, lambda: self.problem, job, self._kept.record_of(job), writer)
+        record = self._kept.record_of(job)
+        return FollowedJob(line, now_s, self._clock, lambda: self.problem, job, record, writer, self.asks)
 
     def _told(self, line: JobTold) -> None:
         if (followed := self._jobs.get(run_id_of(line.namespace, line.job))) is None:

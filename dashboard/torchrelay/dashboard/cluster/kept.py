@@ -19,7 +19,8 @@ from torchrelay.protocol.kube.job_feed import JobSeen
 
 log = logging.getLogger(__name__)
 
-JOB_FILE, EVENTS_FILE = "job.json", "events.jsonl"
+JOB_FILE = "job.json"
+EVENTS_FILE = "events.jsonl"
 JOB_BYTES = 2 << 20
 """Of one job: beyond it only its end is written."""
 MOST_JOBS = 2000
@@ -65,7 +66,8 @@ class KeptJobs:
     """The jobs that are kept in a folder. `most_bytes`: of all of them together."""
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
-        self._folder, self._most_bytes = folder, most_bytes
+        self._folder = folder
+        self._most_bytes = most_bytes
         self._writing: dict[str, EventWriter] = {}
         self._known: dict[str, _Folder] | None = None
         """By their names, while nobody else writes here."""
@@ -93,7 +95,8 @@ class KeptJobs:
         The writer is None if there is no room or the folder cannot be written. This is logged.
         """
         job = KeptJob(seen.namespace, seen.job, seen.lineage, seen.owner, now_s)
-        path, known = self._folder / job.folder_name, self._there()
+        path = self._folder / job.folder_name
+        known = self._there()
         before = known[path.name].job if path.name in known else None
         job = before or job
         if (len(self._writing) + 1) * JOB_BYTES > self._most_bytes:
@@ -128,7 +131,8 @@ class KeptJobs:
 
     def record_of(self, job: KeptJob) -> RunRecord:
         """Read the job's events into a record. If they cannot be read, log that and return what there is."""
-        path, record = self._folder / job.folder_name / EVENTS_FILE, RunRecord(job.folder_name, job.names, BOUNDS)
+        path = self._folder / job.folder_name / EVENTS_FILE
+        record = RunRecord(job.folder_name, job.names, BOUNDS)
         try:
             return EventLines(path, record).read_all() if path.exists() else record
         except UserError as e:
@@ -138,11 +142,13 @@ class KeptJobs:
     def _make_room(self, name: str) -> None:
         """Remove the oldest jobs that are over, until there is room for the folder `name` and all that are written now."""
         written = len(self._writing) + 1
-        room_bytes, places = self._most_bytes - written * JOB_BYTES, MOST_JOBS - written
+        room_bytes = self._most_bytes - written * JOB_BYTES
+        places = MOST_JOBS - written
         for other, folder in self._over():
             if other == name:
                 continue
-            room_bytes, places = room_bytes - folder.size_bytes, places - 1
+            room_bytes = room_bytes - folder.size_bytes
+            places = places - 1
             if room_bytes < 0 or places < 0:
                 shutil.rmtree(self._folder / other, ignore_errors=True)
                 del self._there()[other]

@@ -68,7 +68,7 @@ function setToken(value) {
 
 export function askForToken() {
   const fields = [{ name: "token", label: "Token", secret: true }];
-  open("Enter the token", "It is in the file that the dashboard was started with. It is kept until this page is closed.", fields,
+  open("Enter the token", "Whoever runs this dashboard gives it to you. This page keeps it until it is closed.", fields,
     async (value) => {
       setToken(value);
       return { done: true, message: "From now on this page can ask for moves and clears." };

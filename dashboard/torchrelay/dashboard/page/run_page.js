@@ -21,7 +21,7 @@ export function runPage(run) {
   function job() {
     const j = known.job;
     if (!j) return;
-    put(parts.head, [j.headline, j.command, j.progress, j.title, j.note], () => headline(j));
+    put(parts.head, [j.headline, j.command, j.progress, j.title, j.when, j.note], () => headline(j));
     put(parts.todo, j.to_do, () => todo(j.to_do));
     if (known.devices) put(parts.tiles, [j.goodput, j.steps, j.steps_per_s, j.began, j.level, j.protection_reason, j.migrations, j.under_way, j.not_done, j.standstill, j.over, known.devices.spares], () => tiles(j, known.devices.spares));
     put(parts.restarts, j.restarts, () => restarts(j.restarts));
@@ -42,7 +42,7 @@ export function runPage(run) {
 
 function headline(j) {
   return h("section", { class: `headline tone-${j.headline.tone}` },
-    h("span", { class: "eyebrow" }, j.title || `Run ${j.run}`),
+    h("span", { class: "eyebrow" }, [j.title || `Run ${j.run}`, j.when].filter(Boolean).join(" · ")),
     h("h1", { "aria-live": "polite" }, j.headline.text),
     h("p", {}, j.headline.detail),
     j.note && h("p", { class: "quiet" }, j.note),

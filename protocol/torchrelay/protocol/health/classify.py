@@ -116,17 +116,21 @@ def _judge(
 def _verdict(
     rule: Rule, newest: SeenEvidence, since_s: float, policy: HealthPolicy, what: str, history: History
 ) -> DeviceVerdict:
-    action, quarantine, reason = rule.verdict, rule.quarantine, f"{what}: {rule.why}"
+    action = rule.verdict
+    quarantine = rule.quarantine
+    reason = f"{what}: {rule.why}"
     if newest.detail and newest.kind != NODE_CONDITION:
         reason += f" [{newest.detail}]"
     if rule.secondary and (cause := _cause(history, newest, policy)) is not None:
         reason = (
             f"{what} follows from {cause} {newest.time_s - cause.time_s:.1f} s before, and has no verdict of its own"
         )
-        action, quarantine = IGNORE, NOBODY
+        action = IGNORE
+        quarantine = NOBODY
     elif rule.contested and ACTIONS.index(action) > ACTIONS.index(WATCH) and _needs_nothing(history, newest):
         reason += f"; sources disagree ({rule.contested}), and the driver says that nothing is to be done"
-        action, quarantine = WATCH, NOBODY
+        action = WATCH
+        quarantine = NOBODY
     return DeviceVerdict(
         action, rule.name, reason, newest, since_s, quarantine, policy.observe or rule.observe, rule.cooldown_s
     )

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-IGNORE, WATCH, MIGRATE, REPLACE, STOP = "ignore", "watch", "migrate", "replace", "stop"
-DONE, OBSERVED, REFUSED, TOLD = "done", "observed", "refused", "told"
+IGNORE = "ignore"
+WATCH = "watch"
+MIGRATE = "migrate"
+REPLACE = "replace"
+STOP = "stop"
+DONE = "done"
+OBSERVED = "observed"
+REFUSED = "refused"
+TOLD = "told"
 OUTCOMES_OF_VERDICTS = (DONE, TOLD, OBSERVED, REFUSED)
 ACTIONS = (IGNORE, WATCH, MIGRATE, REPLACE, STOP)
 """From mild to severe. `migrate`: planned, while the rank still runs; `stop`: the program's own fault."""
 
-DEVICE, NODE, NOBODY = "device", "node", "no"
+DEVICE = "device"
+NODE = "node"
+NOBODY = "no"
 QUARANTINES = (NOBODY, DEVICE, NODE)
 
 DRIVER = "-driver"
 """Behind the name of a source: the device that all processes of a machine with its GPUs use."""
 
 # Events: each is one occurrence.
-XID, SXID = "xid", "sxid"
+XID = "xid"
+SXID = "sxid"
 GPU_LOST = "gpu-lost"
 RECOVERY_ACTION = "gpu-recovery-action"
 AMD_RESET = "amd-reset"
-OOM_PROGRAM, OOM_NODE = "oom-program", "oom-node"
+OOM_PROGRAM = "oom-program"
+OOM_NODE = "oom-node"
 EXIT = "exit"
-EDAC_UNCORRECTED, EDAC_CORRECTED = "edac-uncorrected", "edac-corrected"
+EDAC_UNCORRECTED = "edac-uncorrected"
+EDAC_CORRECTED = "edac-corrected"
 IO_ERROR = "io-error"
 LINK_FLAP = "link-flap"
 SOURCE_DEAD = "source-dead"
@@ -29,11 +41,13 @@ SDC = "sdc"
 FLIGHT_RECORDER = "flight-recorder"
 
 # Counters: `value` is by how much it went up.
-ECC_UNCORRECTED, ECC_CORRECTED = "gpu-ecc-uncorrected", "gpu-ecc-corrected"
+ECC_UNCORRECTED = "gpu-ecc-uncorrected"
+ECC_CORRECTED = "gpu-ecc-corrected"
 NVLINK_ERRORS = "gpu-nvlink-errors"
 PCIE_REPLAYS = "gpu-pcie-replays"
 HW_SLOWDOWN = "gpu-hw-slowdown"
-RAS_UNCORRECTED, RAS_CORRECTED = "amd-ras-uncorrected", "amd-ras-corrected"
+RAS_UNCORRECTED = "amd-ras-uncorrected"
+RAS_CORRECTED = "amd-ras-corrected"
 XGMI_ERRORS = "amd-xgmi-errors"
 PORT_COUNTERS = (
     "excessive_buffer_overrun_errors",
@@ -52,8 +66,10 @@ PORT = "port-"
 
 # Levels: `value` is what it is now; it holds until the next one.
 TEMPERATURE_MARGIN = "gpu-temperature-margin"
-REMAP_PENDING, REMAP_FAILED = "gpu-remap-pending", "gpu-remap-failed"
-RETIRED_PENDING, RETIRED_PAGES = "gpu-retired-pending", "gpu-retired-pages"
+REMAP_PENDING = "gpu-remap-pending"
+REMAP_FAILED = "gpu-remap-failed"
+RETIRED_PENDING = "gpu-retired-pending"
+RETIRED_PAGES = "gpu-retired-pages"
 ECC_LIFETIME = "gpu-ecc-lifetime"
 DCGM_HEALTH = "dcgm-health"
 NVLINK_DOWN = "gpu-nvlink-down"

@@ -96,7 +96,8 @@ def overlaid(where: str, changes: Mapping[Any, Any], base: Mapping[str, Any]) ->
     """
     values = {**base, **changes}
     for key in _TABLES:
-        table, changed = dict(base.get(key) or {}), changes.get(key) or {}
+        table = dict(base.get(key) or {})
+        changed = changes.get(key) or {}
         if not isinstance(changed, dict):
             continue  # named when the whole is read
         for name, row in changed.items():

@@ -13,7 +13,8 @@ from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.health.policy import HealthPolicy, overlaid, parse_policy
 
 DEFAULT = "policy.yaml"
-EXTENDS, BASE = "extends", "default"
+EXTENDS = "extends"
+BASE = "default"
 """At the top of a file that has only what differs from the default policy."""
 
 

@@ -27,7 +27,7 @@ _NO_PART = object()
 
 def map_file(file: int, size: int) -> mmap.mmap:
     """Map a file of `size` bytes into memory. Raises JournalError if there is no room."""
-    # Not ftruncate: on a full memory file system the first write to the map would end the process with SIGBUS.
+    # After ftruncate on a full memory file system the first write to the map would end the process with SIGBUS.
     try:
         os.posix_fallocate(file, 0, size)
         return mmap.mmap(file, size)
@@ -43,12 +43,14 @@ class Checksums:
         self._sums: list[int] = []
 
     def of(self, parts: Sequence[bytes]) -> list[int]:
-        known, sums = self._parts, self._sums
+        known = self._parts
+        sums = self._sums
         found = [
             sums[place] if place < len(known) and known[place] is part else zlib.crc32(part)
             for place, part in enumerate(parts)
         ]
-        self._parts, self._sums = list(parts), found
+        self._parts = list(parts)
+        self._sums = found
         return found
 
 
@@ -117,7 +119,8 @@ class BlockSlot:
             if self._map is not None:
                 self._map.close()
             self._map = larger
-        self._places, self._end = places, begin
+        self._places = places
+        self._end = begin
         self._table = bytearray(len(parts) * _ENTRY.size)
         self._has = [_NO_PART] * len(parts)
 

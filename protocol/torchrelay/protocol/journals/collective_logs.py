@@ -19,7 +19,8 @@ def join(logs: Iterable[bytes]) -> bytes:
 
 def split(joined: bytes) -> list[bytes]:
     """Split what `join` has made. Raises FrameError for anything else."""
-    logs, at = [], 0
+    logs = []
+    at = 0
     while at < len(joined):
         if at + _LENGTH.size > len(joined):
             raise FrameError("the collective logs end within a length")

@@ -92,7 +92,12 @@ class JournalWriter:
         finally:
             os.close(fd)
         self._published = 0
-        self.generation, self.boundary, self.gates_passed, self.phase, self.waiting, self.count = 0, -1, 0, 0, 0, 0
+        self.generation = 0
+        self.boundary = -1
+        self.gates_passed = 0
+        self.phase = 0
+        self.waiting = 0
+        self.count = 0
         self.waited_ns = self._waits_since_ns = 0
         self.publish()
 
@@ -198,7 +203,7 @@ class ProgressReader:
                 self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:
                 return None
-        # Not a map: if the file were truncated, to read it would end the process with SIGBUS.
+        # The file is not mapped: if it were truncated, to read the map would end the process with SIGBUS.
         return _newest_progress(self._path, os.pread(self._file, _DEVICE_WAIT_AT + _DEVICE_WAIT.size, 0))
 
     def close(self) -> None:

@@ -23,7 +23,10 @@ from torchrelay.protocol.messages import JournalContent
 from torchrelay.protocol.names import MAX_FRAME_BYTES
 from torchrelay.protocol.transport.last_reports import CHECKS_KEPT
 
-SET_UP, BOUNDARY, GATE, CHECK = 0, 1, 2, 3
+SET_UP = 0
+BOUNDARY = 1
+GATE = 2
+CHECK = 3
 TOKEN_BYTES = 32
 MAX_WORKER_BYTES = 64
 
@@ -34,7 +37,9 @@ _COUNT = struct.Struct("<I")
 _AS_BEFORE = 0xFFFFFFFF
 """In place of a part's length: the part of the boundary before."""
 _ANSWER = struct.Struct("<q")
-GREETING_BYTES, FRAME_BYTES, ANSWER_BYTES = _GREETING.size, _FRAME.size, _ANSWER.size
+GREETING_BYTES = _GREETING.size
+FRAME_BYTES = _FRAME.size
+ANSWER_BYTES = _ANSWER.size
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,9 @@ COPIES_AS_NEEDED = -1
 SLOTS = 2
 """While one is filled, the other is whole."""
 WHOLE = "tensors.json"
-_JOURNAL, _SET_UP, _LAYOUT = "journal", "set-up", "layout"
+_JOURNAL = "journal"
+_SET_UP = "set-up"
+_LAYOUT = "layout"
 _WHOSE = re.compile(r"(?:rank|buddy-of)-(\d+)")
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from torchrelay.protocol.names import JIT_PREFIX
 
-_ORIGIN, _JOB = "origin", "job"
+_ORIGIN = "origin"
+_JOB = "job"
 _MARK_CHARS = 8
 
 

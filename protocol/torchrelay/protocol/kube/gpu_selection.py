@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from torchrelay.protocol.machine.visible_gpus import selected, selections
 
 NONE_KNOWN = ""
-_NVIDIA, _AMD = "NVIDIA_VISIBLE_DEVICES", "AMD_VISIBLE_DEVICES"
+_NVIDIA = "NVIDIA_VISIBLE_DEVICES"
+_AMD = "AMD_VISIBLE_DEVICES"
 """By which the container runtimes of both are told what to give."""
 
 

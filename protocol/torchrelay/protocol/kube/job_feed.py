@@ -1,4 +1,7 @@
-"""What the controller of a cluster tells the dashboard beside it: lines of JSON over a unix socket in their pod."""
+"""What the controller of a cluster tells the dashboard beside it: lines of JSON over a unix socket in their pod.
+
+What the dashboard says there is in `dashboard_asks`.
+"""
 
 from __future__ import annotations
 
@@ -84,8 +87,19 @@ class Barred:
     subjects: tuple[BarredSubject, ...]
 
 
-FeedLine = FeedLeader | JobSeen | JobTold | JobPlaces | JobGone | Barred
-_KINDS: dict[str, type] = {c.__name__: c for c in (FeedLeader, JobSeen, JobTold, JobPlaces, JobGone, Barred)}
+@dataclass(frozen=True)
+class AskAnswered:
+    """The answer to an ask of the dashboard. `number`: the ask's."""
+
+    number: int
+    done: bool
+    message: str
+
+
+FeedLine = FeedLeader | JobSeen | JobTold | JobPlaces | JobGone | Barred | AskAnswered
+_KINDS: dict[str, type] = {
+    c.__name__: c for c in (FeedLeader, JobSeen, JobTold, JobPlaces, JobGone, Barred, AskAnswered)
+}
 
 
 def pack(line: FeedLine) -> bytes:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_COUNT, _BY_TORCHRUN = "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"
+_COUNT = "LOCAL_WORLD_SIZE"
+_BY_TORCHRUN = "TORCHELASTIC_RUN_ID"
 _MOST_DIGITS = 6
 
 

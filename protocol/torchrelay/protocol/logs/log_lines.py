@@ -66,5 +66,6 @@ class LogLines:
         if self.is_json:
             told = self.json_line(level, text, time.time())
         else:
-            told = f"torchrelay: {text}" if self.part is LogPart.SHIM else f"torchrelay {self.part.value}: {text}"
+            who = "torchrelay" if self.part is LogPart.SHIM else f"torchrelay {self.part.value}"
+            told = f"{who}: {level}: {text}"
         write_line(told)

@@ -34,6 +34,14 @@ class JsonFormatter(logging.Formatter):
         return self._lines.json_line(level, record.getMessage(), record.created, **more)
 
 
+class TextFormatter(logging.Formatter):
+    """Formats records for people. `%(word)s` in its format is `warning: ` or `error: `, and nothing for what is as it should be."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.word = f"{_WORDS.get(record.levelno, 'error')}: " if record.levelno >= logging.WARNING else ""
+        return super().format(record)
+
+
 def of_run(log: logging.Logger, run: object) -> RunLogger:
     """Return a logger that names one run in its lines, for a program that serves several runs."""
     return logging.LoggerAdapter(log, {"run": str(run)})
@@ -50,5 +58,5 @@ def wanted_level(environ: Mapping[str, str], usual: int) -> int:
 def set_up(lines: LogLines, level: int, text: str) -> None:
     """Set `logging` up, once for a program. Lines go to stderr. `text`: the format of lines for people."""
     handler = logging.StreamHandler(unfailing(sys.stderr))
-    handler.setFormatter(JsonFormatter(lines) if lines.is_json else logging.Formatter(text))
+    handler.setFormatter(JsonFormatter(lines) if lines.is_json else TextFormatter(text))
     logging.basicConfig(level=level, handlers=[handler])

@@ -70,6 +70,13 @@ def print_result(text: str) -> None:
     _write(fd, memoryview(f"{text}\n".encode()))
 
 
+def drop_what_is_left() -> None:
+    """Let what Python has not written to stdout yet, and cannot, go nowhere: or it fails once more at the process's end."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
+
+
 def open_closed_ones() -> None:
     """Open /dev/null for each standard stream that was closed when this process started, as under a daemon.
 

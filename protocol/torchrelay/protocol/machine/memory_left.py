@@ -6,7 +6,9 @@ from pathlib import Path
 
 SHORT_SHARE = 0.08
 """Below this share of what there is, nothing may be tried beside training."""
-_MEMINFO, _CGROUP, _PROC = Path("/proc/meminfo"), Path("/sys/fs/cgroup"), Path("/proc")
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP = Path("/sys/fs/cgroup")
+_PROC = Path("/proc")
 
 
 def is_short(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> bool:

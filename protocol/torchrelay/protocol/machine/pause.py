@@ -11,12 +11,14 @@ class Pause:
     def __init__(self) -> None:
         self._over: asyncio.Future[None] | None = None
 
-    async def sleep(self, seconds: float) -> None:
-        """Sleep until the time is over, or until `end` is called."""
+    async def sleep(self, seconds: float, least_s: float = 0.0) -> None:
+        """Sleep until the time is over, or until `end` is called, but for `least_s` in any case."""
         loop = asyncio.get_running_loop()
         self._over = loop.create_future()
         timer = loop.call_later(seconds, self.end)
         try:
+            if least_s > 0:
+                await asyncio.sleep(least_s)
             await self._over
         finally:
             timer.cancel()

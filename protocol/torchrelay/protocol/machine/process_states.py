@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-STOPPED, ZOMBIE, GONE = "T", "Z", "gone"
+STOPPED = "T"
+ZOMBIE = "Z"
+GONE = "gone"
 """`GONE`: there is no such process any more. Whoever was started as a command of its own is seen to end otherwise, and at once."""
 CANNOT_GO_ON = {
     STOPPED: "has been stopped (state T)",

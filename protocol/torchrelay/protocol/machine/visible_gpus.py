@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-CUDA, HIP, ROCR = "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"
+CUDA = "CUDA_VISIBLE_DEVICES"
+HIP = "HIP_VISIBLE_DEVICES"
+ROCR = "ROCR_VISIBLE_DEVICES"
 VARIABLES = (CUDA, HIP, ROCR)
 
 

@@ -1,7 +1,7 @@
 """Messages between shim, agent and controller, as plain dataclasses (standard library only).
 
-`relay.proto` has a message of the same name and fields for each; `convert` turns one into the other. Between shim and
-agent they travel as JSON (`wire`). Reports state past facts, orders are commands.
+`make proto` makes a message of the same name and fields in `relay.proto` from each; `convert` turns one into the other. Between
+shim and agent they travel as JSON (`wire`). Reports state past facts, orders are commands.
 """
 
 from torchrelay.protocol.messages.agent_orders import CheckDevice as CheckDevice

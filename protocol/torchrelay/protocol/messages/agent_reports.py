@@ -35,7 +35,8 @@ class Program:
     `script`: its absolute path, or `-m module`; `sha256`: of its file. `sources`: Python files in its folder -> digest;
     `imported`: those of them that it imports; `sources_cut`: there are no others in `sources`, since the folder has too many.
     `jit_dirs`: its folders for just-in-time checkpoints; `jit_marks`: what stands in each for all machines that see the same
-    folder, empty where nothing can be written; `jit_given`: whether the user has named them.
+    folder, empty where nothing can be written; `jit_given`: whether the user has named them. Of a check that waits for those of
+    other machines: `node`, this machine as it is called, and `check`, by which it is known when it asks again.
     """
 
     script: str = ""
@@ -51,6 +52,11 @@ class Program:
     jit_given: bool = False
     imported: tuple[str, ...] = ()
     sources_cut: bool = False
+    nnodes: int = 0
+    nproc_per_node: int = 0
+    master_port: int = 0
+    node: str = ""
+    check: str = ""
 
 
 @message(frozen=True)

@@ -25,11 +25,15 @@ class LinkState:
 class Explained:
     """What the training thread of this process was doing, asked for with `Explain`.
 
-    `stack`: innermost call first, as `function (file:line)`. `motion`: `moving`, `circling` (code runs, and nothing that it
-    could see changes), `still` (inside one call all the time), or empty where it was not watched. `source`: who looked.
-    `asleep`, of the agent: every thread of the process and of its children waits for another one of them, so that nothing from
-    outside can wake it: no disk, no network, no clock. `links`: whether its peers can be reached. `in_own_code`: it counts as
-    waiting as a whole, as in a backward, and stands still in code of the script's that is called there, in no communication.
+    `stack`: innermost call first, as `function (file:line)`. `motion`: `moving`, `circling` (code runs, and nothing that it could
+    see changes), `still` (inside one call all the time), or empty where it was not watched. `source`: who looked. `asleep`, of
+    the agent: every thread of the process and of its children waits for another one of them, so that nothing from outside can
+    wake it: no disk, no network, no clock. `may_be_woken`: its training thread waits for a clock or another program, or another
+    of its threads for peers, or the process is connected to a program that is not of the job. `own_sockets`, for the agent alone:
+    those of the job's own connections. `links`: whether its peers can be reached. `in_own_code`: it counts as waiting as a whole,
+    as in a backward, and stands still in code of the script's that is called there, in no communication. `keeps_lock`, of the
+    agent: its training thread sleeps in C code and keeps the interpreter's lock, for which others wait. `locked`, of the agent:
+    its training thread waits for a lock without a time limit, and it has no GPU open, for which threads may wait in the same way.
     """
 
     request: int
@@ -39,3 +43,7 @@ class Explained:
     asleep: bool = False
     links: tuple[LinkState, ...] = ()
     in_own_code: bool = False
+    keeps_lock: bool = False
+    may_be_woken: bool = False
+    own_sockets: tuple[str, ...] = ()
+    locked: bool = False

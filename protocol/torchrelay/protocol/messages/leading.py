@@ -7,11 +7,17 @@ from torchrelay.protocol.messages.message import message
 
 @message(frozen=True)
 class Member:
-    """A machine of the job: its agent is `node`; a controller that its command starts listens at `address`, HOST:PORT."""
+    """A machine of the job: its agent is `node`; a controller that its command starts listens at `address`, HOST:PORT.
+
+    `imports`: a key for what the script imports there, empty if that is not known; `resume_command`: as in `Program`. The machine
+    cannot tell them any more once it is lost.
+    """
 
     node: str
     node_rank: int
     address: str
+    imports: str = ""
+    resume_command: str = ""
 
 
 @message(frozen=True)

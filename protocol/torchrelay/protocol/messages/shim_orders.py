@@ -175,7 +175,9 @@ class Plan:
     left: str = ""
     """For `shadow`: the boundary at which the others have left the loop, as in Standing: it is passed over."""
     carried: tuple[str, ...] = ()
-    """Paths of tensors that come from the lost rank's own copy, made at the head of the step that it was lost in."""
+    """Paths of tensors that come from the lost rank's own copy, made in the step that it was lost in."""
+    compared: int = -1
+    """The newest boundary at which contents of the lost rank and of its donor were compared; -1: the tensors are its own."""
 
 
 @message(frozen=True)
@@ -287,7 +289,7 @@ class KeepCopies:
     every: int = 0
     """Steps between two copies, where ranks were not told at their start."""
     own: tuple[str, ...] = ()
-    """Paths of tensors that no other rank holds: what of them no update writes to can be copied at each head instead."""
+    """Paths of tensors that no other rank holds: they are copied in each step instead, where that costs little."""
 
 
 @message(frozen=True)

@@ -93,6 +93,10 @@ class ReplicaCheck:
     """As Standing.place: what lies between two heads with one number may change tensors."""
     derived: tuple[str, ...] = ()
     """Paths of tensors that a forward has made of others, such as a normalized weight: another forward makes them anew."""
+    fresh: tuple[str, ...] = ()
+    """Where a loop begins: paths of tensors that this rank has not told of in the loop before."""
+    renamed: dict[str, str] = field(default_factory=dict)
+    """Of the other ones those that had another path there, with that path."""
 
     @property
     def at(self) -> Head:
@@ -111,6 +115,8 @@ class ReplicaCheck:
                 self.ddp_paths,
                 self.carried,
                 self.derived,
+                self.fresh,
+                frozenset(self.renamed.items()),
             )
         )
 
@@ -143,6 +149,8 @@ class Standing:
     """The same of the boundary at which the loop was left."""
     not_averaged: tuple[str, ...] = ()
     """Paths that a data parallel wrapper keeps equal on all ranks, but not in the latest update: it got other gradients."""
+    has_before: bool = False
+    """This rank has come to another training loop, and still gives what it had in the one before, by the names of that time."""
 
 
 @message(frozen=True)

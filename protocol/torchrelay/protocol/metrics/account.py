@@ -119,8 +119,11 @@ class Account:
 
         `stands_since_s`: when training came to a stand for the migration that is under way.
         """
-        wall_s, seconds = self.wall_s(now_s), self.seconds
-        set_up_s, stopped_s, restart_s = seconds[SET_UP], seconds[STOPPED], self.restart_s
+        wall_s = self.wall_s(now_s)
+        seconds = self.seconds
+        set_up_s = seconds[SET_UP]
+        stopped_s = seconds[STOPPED]
+        restart_s = self.restart_s
         if self.began_s is not None:
             end_s = self.began_s + wall_s
             open_s = max(end_s - self.until_s, 0.0)
@@ -133,7 +136,9 @@ class Account:
         return UsefulTime(wall_s, seconds[USEFUL], set_up_s, stopped_s, seconds[REDONE], restart_s)
 
     def _begins_anew(self, event: JobRestarted) -> None:
-        self.restarting, self.ended_s, self.under_way = True, None, ""
+        self.restarting = True
+        self.ended_s = None
+        self.under_way = ""
         if self.furthest < 0 < event.boundary:  # somebody else has watched the steps before
             self.furthest = event.boundary + event.steps
         if self.furthest >= 0:
@@ -160,7 +165,8 @@ class Account:
         self._reached(time_s)
 
     def _reached(self, time_s: float) -> None:
-        before, self.boundary = self.boundary, self.seen
+        before = self.boundary
+        self.boundary = self.seen
         if before < 0 <= self.seen:
             self._count(SET_UP, time_s, 1.0)
             self.furthest = max(self.furthest, self.seen)

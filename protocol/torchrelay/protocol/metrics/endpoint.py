@@ -69,7 +69,8 @@ class _Server(ThreadingMixIn, WSGIServer):
     def server_bind(self) -> None:
         # WSGIServer asks the name service for the machine's name here, which can take seconds.
         TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.server_name = str(self.server_address[0])
+        self.server_port = int(self.server_address[1])
         self.setup_environ()
 
 
@@ -109,7 +110,8 @@ def family(metric: Metric, samples: Iterable[Sample]) -> Family:
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
-    found, seen = [], 0
+    found = []
+    seen = 0
     for bound, count in zip((*histogram.bounds, float("inf")), histogram.counts):
         seen += count
         found.append(("+Inf" if bound == float("inf") else str(float(bound)), float(seen)))
@@ -123,8 +125,11 @@ class Endpoint:
     """
 
     def __init__(self, host: str, port: int, take: Callable[[], list[Sample]]) -> None:
-        self._loop, self._take = asyncio.get_running_loop(), take
-        self._lock, self._latest, self._taken_s = threading.Lock(), list[Sample](), -math.inf
+        self._loop = asyncio.get_running_loop()
+        self._take = take
+        self._lock = threading.Lock()
+        self._latest = list[Sample]()
+        self._taken_s = -math.inf
         registry = CollectorRegistry()
         registry.register(_Collected(self._samples))
         ProcessCollector(registry=registry)

@@ -47,10 +47,3 @@ class Metric:
     @property
     def label_names(self) -> tuple[str, ...]:
         return tuple(label.name for label in self.labels)
-
-    @property
-    def series(self) -> tuple[str, ...]:
-        """Return the names that a query can use."""
-        if self.type is MetricType.HISTOGRAM:
-            return tuple(f"{self.name}_{part}" for part in ("bucket", "sum", "count"))
-        return (self.name,)

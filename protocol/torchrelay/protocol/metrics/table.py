@@ -12,7 +12,10 @@ from torchrelay.protocol.words.positions import RANK_STATES
 
 PREFIX = "torchrelay_"
 
-USEFUL, REDONE, STOPPED, SET_UP = "useful", "redone", "stopped", "set_up"
+USEFUL = "useful"
+REDONE = "redone"
+STOPPED = "stopped"
+SET_UP = "set_up"
 USES = {
     USEFUL: "between two boundaries that all ranks reached for the first time",
     REDONE: "in steps that were done again",
@@ -21,14 +24,19 @@ USES = {
 }
 """What the time of a job was used for: each moment counts once."""
 
-READY, STARTING, MISSING, QUARANTINED = "ready", "starting", "missing", "quarantined"
+READY = "ready"
+STARTING = "starting"
+MISSING = "missing"
+QUARANTINED = "quarantined"
 SPARE_STATES = {
     READY: "can take over now",
     STARTING: "there, or being made, and not ready",
     MISSING: "wanted, and neither there nor being made",
     QUARANTINED: "there, on a device or node that is given no rank",
 }
-PENDING, NOTHING, ANY_MOMENT = "pending", "nothing", "any-moment"
+PENDING = "pending"
+NOTHING = "nothing"
+ANY_MOMENT = "any-moment"
 RANK_PROTECTION = {
     PENDING: "not known yet",
     NOTHING: "the job is not protected",
@@ -36,12 +44,20 @@ RANK_PROTECTION = {
     **GAP_EFFECTS,
 }
 """Of a rank: by its gap with the worst effect, or without one."""
-READS, WRITES = ("get", "list", "watch"), ("create", "replace", "patch", "delete")
-ANSWERED, REFUSED, AWAY = "answered", "refused", "away"
+READS = ("get", "list", "watch")
+WRITES = ("create", "replace", "patch", "delete")
+ANSWERED = "answered"
+REFUSED = "refused"
+AWAY = "away"
 API_OUTCOMES = (ANSWERED, REFUSED, AWAY)
-AUTHORITY, OWN = "authority", "own"
-JOURNALS, CHECKPOINTS = "journals", "checkpoints"
-HEAD, GATE, BARRIER, COPY = "head", "gate", "barrier", "copy"
+AUTHORITY = "authority"
+OWN = "own"
+JOURNALS = "journals"
+CHECKPOINTS = "checkpoints"
+HEAD = "head"
+GATE = "gate"
+BARRIER = "barrier"
+COPY = "copy"
 COSTS = {
     HEAD: "capture at the loop's head",
     GATE: "capture before the optimizer step",
@@ -65,8 +81,12 @@ PHASE = MetricLabel("phase", "for what training stood still", DOWNTIME_ROWS)
 STOP_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 LAG_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-_GAUGE, _COUNTER, _HISTOGRAM = MetricType.GAUGE, MetricType.COUNTER, MetricType.HISTOGRAM
-_CONTROLLER, _AGENT, _BOTH = MetricsOf.CONTROLLER, MetricsOf.AGENT, MetricsOf.BOTH
+_GAUGE = MetricType.GAUGE
+_COUNTER = MetricType.COUNTER
+_HISTOGRAM = MetricType.HISTOGRAM
+_CONTROLLER = MetricsOf.CONTROLLER
+_AGENT = MetricsOf.AGENT
+_BOTH = MetricsOf.BOTH
 
 JOB_PROTECTION = Metric(
     "torchrelay_job_protection_level",

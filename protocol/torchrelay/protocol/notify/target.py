@@ -13,7 +13,8 @@ from torchrelay.protocol.notify.notices import NoticeKind
 class BodyForm(str, Enum):
     """What is posted: every field, or the one that Slack, Mattermost and their like take."""
 
-    JSON, SLACK = "json", "slack"
+    JSON = "json"
+    SLACK = "slack"
 
 
 @dataclass(frozen=True)

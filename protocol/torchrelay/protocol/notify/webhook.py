@@ -46,8 +46,14 @@ def body(notice: JobNotice, job: NotifiedJob, target: NotifyTarget) -> bytes:
     if target.form is BodyForm.SLACK:
         is_command = notice.hint.startswith(("torchrelay ", "kubectl "))
         hint = f"\n`{notice.hint}`" if is_command else f"\n{notice.hint}" if notice.hint else ""
-        return json.dumps({"text": f"*{job.name}* ({job.run_id} on {job.host}): {notice.text}{hint}"}).encode()
+        told = f"*{job.name}* ({job.run_id} on {job.host}): {notice.text}{hint}"
+        return json.dumps({"text": _for_slack(told)}).encode()
     return json.dumps(values).encode()
+
+
+def _for_slack(text: str) -> str:
+    """Return the text with the three letters that are not text to Slack: a reason with `<!channel>` would call everybody."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _escaped(values: Mapping[str, str]) -> dict[str, str]:
@@ -67,7 +73,9 @@ class NotifyWebhook:
         transport: httpx2.AsyncBaseTransport | None = None,
         waits_s: tuple[float, ...] = WAITS_S,
     ) -> None:
-        self._target, self._say, self._waits_s = target, say, waits_s
+        self._target = target
+        self._say = say
+        self._waits_s = waits_s
         self._client = httpx2.AsyncClient(timeout=TIMEOUT_S, transport=transport)
         self._queue: asyncio.Queue[tuple[JobNotice, NotifiedJob] | None] = asyncio.Queue()
         self._has_complained = False

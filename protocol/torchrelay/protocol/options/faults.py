@@ -106,14 +106,16 @@ def parse_fault(text: str, world_size: int | None = None) -> Fault:
         known = ", ".join(FaultKind)
         raise UserError(f"--inject {text}: unknown fault {name!r}; use one of {known}") from None
     values = _settings(text, kind, rest)
-    rank, step = _number(text, values, "rank"), _number(text, values, "step")
+    rank = _number(text, values, "rank")
+    step = _number(text, values, "step")
     if rank is None or step is None:
         raise UserError(f"--inject {text}: rank= and step= are needed, as in {kind}:rank=1,step=30")
     if step < 1:
         raise UserError(f"--inject {text}: steps count from 1")
     if world_size is not None and rank >= world_size:
         raise UserError(f"--inject {text}: there is no rank {rank}; the job has ranks 0 to {world_size - 1}")
-    code, phase = _code(text, kind, values), _phase(text, kind, values.get("phase", "forward"))
+    code = _code(text, kind, values)
+    phase = _phase(text, kind, values.get("phase", "forward"))
     return Fault(kind, rank, step, phase, code, _slow(text, values.get("slow")))
 
 

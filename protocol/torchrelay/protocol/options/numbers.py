@@ -8,9 +8,13 @@ from dataclasses import dataclass
 
 from torchrelay.protocol.errors import UserError
 
-LOSS, GRAD_NORM, REPLICAS = "loss", "grad-norm", "replicas"
+LOSS = "loss"
+GRAD_NORM = "grad-norm"
+REPLICAS = "replicas"
 WATCHED = (LOSS, GRAD_NORM, REPLICAS)
-ALERT, STOP, RETRY = "alert", "stop", "retry"
+ALERT = "alert"
+STOP = "stop"
+RETRY = "retry"
 ACTIONS = (ALERT, STOP, RETRY)
 """`alert`: say it and go on; `stop`: end the job before the update; `retry`: another device does the step again."""
 MEAN_OF = 64

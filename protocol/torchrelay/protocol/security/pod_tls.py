@@ -14,9 +14,10 @@ import grpc.aio
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from torchrelay.protocol.errors import RefusedError
+from torchrelay.protocol.security.certificates import name_of, pem_of_key
 from torchrelay.protocol.security.tls import CHANNEL_OPTIONS, CLOCK_SKEW, Credentials
 
 POD_LEAF_LIFETIME = dt.timedelta(hours=1)
@@ -70,7 +71,7 @@ class SigningRequest:
         self._key = ec.generate_private_key(ec.SECP256R1())
 
     def pem(self) -> bytes:
-        # Names nobody: who asks is known from the token that goes with it.
+        # The request names nobody: who asks is known from the token that goes with it.
         request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(self._key, hashes.SHA256())
         return request.public_bytes(serialization.Encoding.PEM)
 
@@ -82,10 +83,7 @@ class SigningRequest:
             raise RefusedError("the controller's answer is no certificate") from e
         if parsed.public_key() != self._key.public_key():
             raise RefusedError("the controller's certificate is for another key")
-        key = self._key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        return PodLeaf(key, certificate, parsed.not_valid_after_utc, parsed.not_valid_before_utc)
+        return PodLeaf(pem_of_key(self._key), certificate, parsed.not_valid_after_utc, parsed.not_valid_before_utc)
 
 
 def sign(authority: Credentials, signing_request: bytes, identity: PodIdentity) -> bytes:
@@ -103,7 +101,7 @@ def sign(authority: Credentials, signing_request: bytes, identity: PodIdentity) 
     now = dt.datetime.now(dt.timezone.utc)
     builder = (
         x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, identity.pod[:64])]))
+        .subject_name(name_of(identity.pod))
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - CLOCK_SKEW)

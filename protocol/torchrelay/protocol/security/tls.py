@@ -16,14 +16,16 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.names import MAX_MESSAGE_BYTES
+from torchrelay.protocol.security.certificates import begin_certificate, name_of, pem_of_key
 from torchrelay.protocol.transport.garbled import Garbled
 
 SERVER_NAME = "torchrelay"
 """The one name in every leaf: what counts is who issued it, not under which address the peer is reached."""
+_ISSUER = "torchrelay job"
 MIN_SECRET_BYTES = 16
 LEAF_LIFETIME = dt.timedelta(days=1)
 SERVER_LIFETIME = dt.timedelta(days=365)
@@ -45,7 +47,7 @@ WINDOW_BYTES = 1 << 20
 _COMMON_OPTIONS = [
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    # Otherwise every small message is followed by a ping, to find out how much may be under way.
+    # With the probe every small message is followed by a ping, to find out how much may be under way.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
 ]
@@ -83,39 +85,14 @@ def _authority_key(secret: bytes) -> ec.EllipticCurvePrivateKey:
     return ec.derive_private_key(int.from_bytes(derived, "big") % (_P256_ORDER - 1) + 1, ec.SECP256R1())
 
 
-def _name(common_name: str) -> x509.Name:
-    # X.509 allows 1 to 64 bytes.
-    allowed = common_name.encode("ascii", "replace")[:64].decode() or "unnamed"
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, allowed)])
-
-
-def _key_usage(authority: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not authority,
-        key_cert_sign=authority,
-        crl_sign=authority,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
 def _authority(key: ec.EllipticCurvePrivateKey, validity: Validity) -> x509.Certificate:
     # Each process signs its own copy; subject and key are all that has to be equal.
+    public_key = key.public_key()
     return (
-        x509.CertificateBuilder()
-        .subject_name(_name("torchrelay job"))
-        .issuer_name(_name("torchrelay job"))
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(validity.begins)
-        .not_valid_after(validity.ends)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(authority=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        begin_certificate(
+            _ISSUER, _ISSUER, public_key, validity.begins, validity.ends, is_authority=True, serial_number=1
+        )
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
         .sign(key, hashes.SHA256())
     )
 
@@ -123,27 +100,13 @@ def _authority(key: ec.EllipticCurvePrivateKey, validity: Validity) -> x509.Cert
 def _issue(name: str, public_key: ec.EllipticCurvePublicKey, key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
     now = dt.datetime.now(dt.timezone.utc)
     return (
-        x509.CertificateBuilder()
-        .subject_name(_name(name))
-        .issuer_name(_name("torchrelay job"))
-        .public_key(public_key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - CLOCK_SKEW)
-        .not_valid_after(now + LEAF_LIFETIME)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(authority=False), critical=True)
+        begin_certificate(name, _ISSUER, public_key, now - CLOCK_SKEW, now + LEAF_LIFETIME, is_authority=False)
         .add_extension(
             x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
         )
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(SERVER_NAME)]), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
-    )
-
-
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
@@ -185,7 +148,7 @@ class Credentials:
         certificate = _issue(self.name, key.public_key(), self._key)
         pem = serialization.Encoding.PEM
         return Leaf(
-            _pem(key),
+            pem_of_key(key),
             certificate.public_bytes(pem),
             self.authority,
             certificate.not_valid_after_utc,
@@ -199,7 +162,7 @@ class Credentials:
     def sign(self, builder: x509.CertificateBuilder) -> x509.Certificate:
         """Sign a certificate for a process that does not know the secret."""
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-        builder = builder.issuer_name(_name("torchrelay job")).add_extension(issuer, critical=False)
+        builder = builder.issuer_name(name_of(_ISSUER)).add_extension(issuer, critical=False)
         return builder.sign(self._key, hashes.SHA256())
 
     def server(self, require_client: bool = True) -> grpc.ServerCredentials:
@@ -231,11 +194,12 @@ class Credentials:
 
 def of_one_server(name: str) -> tuple[str, str]:
     """Return key and certificate (PEM) of a server. No authority signs it: clients know the server by this very certificate."""
-    key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.timezone.utc)
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = dt.datetime.now(dt.timezone.utc)
     certificate = (
         x509.CertificateBuilder()
-        .subject_name(_name(name))
-        .issuer_name(_name(name))
+        .subject_name(name_of(name))
+        .issuer_name(name_of(name))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - CLOCK_SKEW)
@@ -244,7 +208,7 @@ def of_one_server(name: str) -> tuple[str, str]:
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(SERVER_NAME)]), critical=False)
         .sign(key, hashes.SHA256())
     )
-    return _pem(key).decode(), certificate.public_bytes(serialization.Encoding.PEM).decode()
+    return pem_of_key(key).decode(), certificate.public_bytes(serialization.Encoding.PEM).decode()
 
 
 def is_of_a_stranger(error: grpc.aio.AioRpcError) -> bool:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from torchrelay.protocol.errors import UserError
 
-OFF, INTEGRITY, FULL = "off", "integrity", "full"
+OFF = "off"
+INTEGRITY = "integrity"
+FULL = "full"
 CHOICES = (OFF, INTEGRITY, FULL)
 """`integrity`: nobody can change what goes between ranks, or send it in a rank's place; whoever listens can read it.
 `full`: nobody can read it either. `off`: numbers can be changed, too; what may be unpickled cannot."""

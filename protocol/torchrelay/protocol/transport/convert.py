@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import re
 import types
 import typing
 from collections.abc import Callable
@@ -18,17 +17,12 @@ from google.protobuf.message import Message
 
 from torchrelay.protocol import messages, relay_pb2
 from torchrelay.protocol.errors import FrameError
-from torchrelay.protocol.transport.wire import field_types
+from torchrelay.protocol.transport.wire import field_types, member_name
 
 P = TypeVar("P", bound=Message)
 
 UNIONS = ("ShimReport", "ShimOrder", "FromAgent", "ToAgent")
 _ONEOF = "kind"
-
-
-def member_name(class_name: str) -> str:
-    """Return the name of a class inside a `oneof`: `ToWorker` -> `to_worker`."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", class_name).lower()
 
 
 @functools.cache
@@ -66,7 +60,8 @@ def from_proto(source: Message) -> Any:
 
 
 def _fill_member(target: Any, message: Any) -> None:
-    union, member = target.DESCRIPTOR.name, member_name(type(message).__name__)
+    union = target.DESCRIPTOR.name
+    member = member_name(type(message).__name__)
     if _union_members(union).get(member) is not type(message):
         raise FrameError(f"{type(message).__name__} is no member of {union}")
     inner = getattr(target, member)

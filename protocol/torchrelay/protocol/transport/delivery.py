@@ -87,7 +87,8 @@ class Inbox:
     def attach(self, session: str, first: int) -> None:
         """Begin a stream whose first message has number `first`. A peer with another session has started anew."""
         if session != self._session:
-            self._session, self.count = session, 0
+            self._session = session
+            self.count = 0
         self._next = first
 
     def is_new(self, message: Any) -> bool:

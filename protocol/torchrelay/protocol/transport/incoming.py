@@ -32,10 +32,13 @@ MOST_SIZE_BYTES = 1 << 45
 _INT64 = 1 << 63
 _NONE_YET = -1
 
-NAME_CHARS, WORDS_CHARS, TEXT_CHARS = 1 << 12, 1 << 16, 1 << 22
+NAME_CHARS = 1 << 12
+WORDS_CHARS = 1 << 16
+TEXT_CHARS = 1 << 22
 MOST_PROCESSES = 1 << 12
 """Of one machine or pod."""
-MOST_ITEMS, MOST_TENSORS = 1 << 14, 1 << 20
+MOST_ITEMS = 1 << 14
+MOST_TENSORS = 1 << 20
 
 _POSITIONS = frozenset(map(str, StandingPosition))
 _RANGES: dict[str, tuple[int, int]] = {
@@ -66,7 +69,8 @@ _LENGTHS: dict[str, int] = {
 _COUNTS: dict[str, int] = {
     **dict.fromkeys(("workers",), MOST_PROCESSES),
     **dict.fromkeys(
-        ("digests", "small", "ddp_paths", "late", "not_averaged", "carried", "own", "derived"), MOST_TENSORS
+        ("digests", "small", "ddp_paths", "late", "not_averaged", "carried", "own", "derived", "fresh", "renamed"),
+        MOST_TENSORS,
     ),
 }
 _MOST_BYTES: dict[type, int] = {

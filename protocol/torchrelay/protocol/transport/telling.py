@@ -24,6 +24,8 @@ DEAF_AFTER_ANSWERS = 3
 """Answers in a row that do not come: the stream carries nothing any more, whatever both ends believe."""
 TELLINGS_PER_S = 2000.0
 """That a controller takes in with about half a processor."""
+TELLINGS_OF_A_JOB = 4
+"""As many as cost what it costs to look at one job by the clock, which is done as often as its agents tell."""
 
 Condition = tuple[str, bool, bool, bool]
 
@@ -36,9 +38,9 @@ def condition(p: WorkerProgress) -> Condition:
     return "", p.still_s >= STILL_S, p.idle_s >= IDLE_S, stands
 
 
-def pace(agents: int) -> float:
-    """Return the seconds between two reports of an agent without news, if a controller has so many agents."""
-    return min(max(TELL_S, agents / TELLINGS_PER_S), MOST_TELL_S)
+def pace(agents: int, jobs: int = 0) -> float:
+    """Return the seconds between two reports of an agent without news, if a controller has so many agents and jobs."""
+    return min(max(TELL_S, (agents + TELLINGS_OF_A_JOB * jobs) / TELLINGS_PER_S), MOST_TELL_S)
 
 
 def can_wait(p: WorkerProgress) -> bool:

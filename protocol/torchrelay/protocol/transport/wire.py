@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import functools
 import json
+import re
 import socket
 import struct
 import types
@@ -28,6 +29,11 @@ def field_types(cls: type) -> dict[str, Any]:
     """Return the resolved type of each field of a message class, by name."""
     hints = typing.get_type_hints(cls)
     return {f.name: hints[f.name] for f in dataclasses.fields(cls)}
+
+
+def member_name(class_name: str) -> str:
+    """Return the name of a class as a member of a union: `ToWorker` -> `to_worker`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", class_name).lower()
 
 
 def _plain(value: Any) -> Any:

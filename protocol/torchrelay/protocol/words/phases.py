@@ -49,7 +49,9 @@ ANEW = "anew"
 """What becomes of a migration whose controller has ended, if the next one has to begin it again."""
 
 DOWNTIME_ROWS = tuple(phase.value for phase in Phase if phase not in (Phase.HEALTHY, Phase.ABANDONED))
-"""Phases in which training may stand still."""
+"""Phases in which training may stand still, in the order in which an unplanned migration comes to them."""
+MOVE_ROWS = tuple(sorted(DOWNTIME_ROWS, key=lambda row: (row == Phase.COMMITTED.value, row == Phase.FENCING.value)))
+"""The same of a planned one: the process that leaves is ended only when the new generation has been verified."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ import torch
 from torchrelay.shim.script.guard import Guard
 
 _OPENS = ("empty", "rendezvous", "get_symm_mem_workspace")
-_SHARES, _TAKES = "_share_cuda_", "_new_shared_cuda"
+_SHARES = "_share_cuda_"
+_TAKES = "_new_shared_cuda"
 
 
 def watch_graphs(guard: Guard, begins: Callable[[], None], ends: Callable[[], None]) -> None:

@@ -39,7 +39,10 @@ class ElasticHooks:
     """
 
     def __init__(self, environment: Mapping[str, str], mark: str, spare: bool, log: LogLines) -> None:
-        self._environment, self._mark, self._spare, self._log = environment, mark, spare, log
+        self._environment = environment
+        self._mark = mark
+        self._spare = spare
+        self._log = log
         self._given: dict[int, Mapping[str, str]] = {}
         """The environment that a process was started with, by the process's id."""
         self._alone = self._gave_up = False
@@ -96,7 +99,8 @@ class ElasticHooks:
 
     def _hook_agent(self, module: ModuleType) -> None:
         agent: Any = module.LocalElasticAgent
-        monitor, _ = agent._monitor_workers, agent._exit_barrier
+        monitor = agent._monitor_workers
+        _ = agent._exit_barrier
 
         def look(self_: Any, group: Any) -> Any:
             try:
@@ -146,7 +150,8 @@ class ElasticHooks:
                 _show_alive_once(handler.proc)
             if code is None or not (code < 0 or code in _ENDED_BY_ORDER):
                 continue
-            worker, env = group.workers[local_rank], self._given.pop(handler.proc.pid)
+            worker = group.workers[local_rank]
+            env = self._given.pop(handler.proc.pid)
             self._log.say(f"process {handler.proc.pid} was killed; one that is parked takes its place")
             handler.proc = handler._popen(handler.proc.args, {**env, ENV_SPARE: "1"})
             worker.id = handler.proc.pid

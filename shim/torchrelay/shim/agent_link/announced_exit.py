@@ -21,7 +21,7 @@ def install(link: AgentLink) -> None:
         code = status & 0xFF  # raises as the real one does, for what is no number
         if os.getpid() == process:
             report = ScriptFailed("os._exit", f"os._exit({code})", code, -1)
-            # On a thread of its own: whoever calls this, in a signal handler perhaps, may hold any lock.
+            # A thread of its own speaks: whoever calls this, in a signal handler perhaps, may hold any lock.
             teller = threading.Thread(target=link.send, args=(report,), name="torchrelay-end", daemon=True)
             teller.start()
             teller.join(AT_MOST_S)

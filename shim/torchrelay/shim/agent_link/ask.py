@@ -50,12 +50,12 @@ def ask(config: ShimConfig, agent_s: float = AGENT_S, answer_s: float = ANSWER_S
     return dataclasses.replace(config, worker=begin.worker, journal=begin.journal, spare=begin.spare, kept=kept), link
 
 
-def ask_for_launcher(config: ShimConfig, agent_s: float = AGENT_S, answer_s: float = ANSWER_S) -> Begin:
+def ask_for_launcher(config: ShimConfig) -> Begin:
     """Return how this process, which starts training processes, is to begin. Raises OSError or TorchrelayError."""
     hello = Hello(config.worker, config.token, os.getpid(), platform.python_version(), False, launcher=True)
-    link = _connect(config, hello, agent_s)
+    link = _connect(config, hello, AGENT_S)
     try:
-        return _first_word(link, answer_s)
+        return _first_word(link, ANSWER_S)
     finally:
         link.close()
 

@@ -19,7 +19,8 @@ class LastNotice:
     """Tells of SIGTERM. `within_s`: after that the process ends by the signal, as it does at once when it comes again."""
 
     def __init__(self, link: AgentLink, within_s: float) -> None:
-        self._link, self._within_s = link, within_s
+        self._link = link
+        self._within_s = within_s
         self._process = os.getpid()
         self._told = False
         self._read, self._write = os.pipe()
@@ -39,7 +40,7 @@ class LastNotice:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def _arrived(self, number: int, frame: FrameType | None) -> None:
-        # A signal handler: the main thread may hold any lock here, so that another one has to speak.
+        # In a signal handler the main thread may hold any lock, so another one has to speak.
         if self._told or self._link.lost or os.getpid() != self._process:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)

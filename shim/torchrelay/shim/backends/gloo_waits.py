@@ -23,7 +23,8 @@ import torch
 
 from torchrelay.protocol.errors import UnsupportedError
 
-_MACHINE, _FUTEX = "x86_64", "202"
+_MACHINE = "x86_64"
+_FUTEX = "202"
 """The machine, and the number of the system call futex(2) on it."""
 _TABLE = "_ZTVN4gloo9transport3tcp13UnboundBufferE"
 _SIGNAL = "_ZN4gloo9transport3tcp13UnboundBuffer15signalExceptionENSt15__exception_ptr13exception_ptrE"
@@ -113,5 +114,6 @@ def _function(
     library: ctypes.CDLL, name: str, *arguments: type[Any], result: type[Any] | None = None
 ) -> ctypes._NamedFuncPointer:
     function = library[name]
-    function.argtypes, function.restype = list(arguments), result
+    function.argtypes = list(arguments)
+    function.restype = result
     return function

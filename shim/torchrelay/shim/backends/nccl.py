@@ -47,7 +47,8 @@ class Nccl:
     }
 
     def __init__(self) -> None:
-        self._aborts, self._connecting = Aborts(), Connecting()
+        self._aborts = Aborts()
+        self._connecting = Connecting()
         self._sockets: set[str] = set()
 
     @property
@@ -78,7 +79,7 @@ class Nccl:
             finally:
                 self._sockets |= set(tcp_sockets().values()) - before
 
-        # Not an assignment: mypy forbids it.
+        # mypy forbids a plain assignment.
         setattr(dist.ProcessGroupNCCL, "eager_connect_single_device", eager_connect_single_device)  # noqa: B010
 
     def missing(self) -> str:

@@ -85,7 +85,8 @@ class Aborts:
             log.say(f"aborting a communicator of {library()} took {took_s:.1f} s")
 
     def _watch(self, threads: set[threading.Thread], stuck: Callable[[str], None]) -> None:
-        still_looks, before = 0, (threads, 0)
+        still_looks = 0
+        before = (threads, 0)
         while still_looks * LOOK_EVERY_S < STILL_S:  # a process that was stopped meanwhile has not looked
             with self._changed:
                 self._changed.wait_for(lambda: not threads & self._aborting, LOOK_EVERY_S)
@@ -94,7 +95,8 @@ class Aborts:
                 return
             waiting = len(waiting_collectives())
             moves = (left, waiting) != before or (not waiting and self._computes())
-            still_looks, before = 0 if moves else still_looks + 1, (left, waiting)
+            still_looks = 0 if moves else still_looks + 1
+            before = (left, waiting)
         with self._changed:
             self._stuck |= threads & self._aborting
             self._changed.notify_all()

@@ -61,7 +61,9 @@ class Connecting:
 class _Attempt(threading.Thread):
     def __init__(self, communicator: Any, device: torch.device, lock: threading.Lock) -> None:
         super().__init__(name="torchrelay-connect", daemon=True)
-        self._communicator, self._device, self._lock = communicator, device, lock
+        self._communicator = communicator
+        self._device = device
+        self._lock = lock
         self.over = threading.Event()
         self.given_up = self.is_on_device = False
         self.error: RuntimeError | None = None

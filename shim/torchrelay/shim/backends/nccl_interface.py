@@ -18,12 +18,10 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d
 
-GROUP, OPTIONS, CONFIG, C10D = (
-    "ProcessGroupNCCL",
-    "ProcessGroupNCCL.Options",
-    "NCCLConfig",
-    "torch._C._distributed_c10d",
-)
+GROUP = "ProcessGroupNCCL"
+OPTIONS = "ProcessGroupNCCL.Options"
+CONFIG = "NCCLConfig"
+C10D = "torch._C._distributed_c10d"
 
 
 @dataclass(frozen=True)
@@ -184,7 +182,8 @@ def _documented(function: Callable[..., Any]) -> list[Signature]:
 
 def _apart(text: str) -> list[str]:
     """Split the text at commas that are in no bracket."""
-    parts, depth = [""], 0
+    parts = [""]
+    depth = 0
     for character in text:
         depth += (character in "([{<") - (character in ")]}>")
         if character == "," and depth == 0:
@@ -196,7 +195,8 @@ def _apart(text: str) -> list[str]:
 
 def _outermost(text: str) -> str:
     """Return the text without what is in brackets."""
-    kept, depth = "", 0
+    kept = ""
+    depth = 0
     for character in text:
         depth += (character in "([{<") - (character in ")]}>")
         kept += character if depth == 0 else ""

@@ -33,7 +33,8 @@ class InstrumentedLoader(SourceFileLoader):
 
     def __init__(self, plain: SourceFileLoader, made: Rewritten, finder: ScriptFinder) -> None:
         super().__init__(plain.name, plain.path)
-        self._made, self._finder = made, finder
+        self._made = made
+        self._finder = finder
 
     def get_code(self, fullname: str) -> CodeType:
         try:
@@ -41,7 +42,9 @@ class InstrumentedLoader(SourceFileLoader):
         except BaseException as e:
             hide_this_frame(e)
             raise
-        made, finder, path = self._made, self._finder, str(self.path)
+        made = self._made
+        finder = self._finder
+        path = str(self.path)
         by_runpy = sys._getframe(1).f_globals.get("__name__") == "runpy"
         _make_plain(self)
         if by_runpy and finder.starts_script(fullname):
@@ -79,7 +82,9 @@ class ScriptFinder:
         imported: Mapping[str, Callable[[ModuleType], None]],
     ) -> None:
         """Begin. `imported`: name of a module -> what is called when it has been imported."""
-        self._runtime, self._publish, self._imported = runtime, publish, imported
+        self._runtime = runtime
+        self._publish = publish
+        self._imported = imported
         self._script_names: tuple[str, ...] = ()
         self._script_package = ""
         self._started = False
@@ -96,7 +101,8 @@ class ScriptFinder:
                 f"{name} is a launcher, not a training script: give the script itself to `torchrelay run`, and what the launcher "
                 "would have set as variables (ACCELERATE_MIXED_PRECISION=bf16)"
             )
-            self._script_names, self._script_package = (), ""
+            self._script_names = ()
+            self._script_package = ""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         try:
@@ -141,7 +147,10 @@ class ScriptFinder:
             # Without loops, and if it cannot be rewritten, it has state all the same.
             sites.INSTRUMENTED_FILES.add(loader.path)
         try:
-            source, generators = loader.get_data(loader.path), GENERATORS.get(spec.name, frozenset())
+            source = loader.get_data(loader.path)
+            generators = GENERATORS.get(spec.name, frozenset())
+            if origin is PackageOrigin.USERS or spec.name in self._script_names:
+                sites.note_text(loader.path, source)
             loops = origin is not PackageOrigin.LEFT_ALONE
             made = rewrite(self._cache, source, loader.path, loops=loops, package=package, generators=generators)
         except (OSError, SyntaxError, ValueError):

@@ -45,8 +45,9 @@ class _Entry:
     @property
     def __index__(self) -> FunctionType | None:
         _silence(self.hook)
-        # Kept, it would keep the script's globals alive when the interpreter clears the modules at its end.
-        function, self._function = self._function, None
+        # A reference to it would keep the script's globals alive when the interpreter clears the modules at its end.
+        function = self._function
+        self._function = None
         return function
 
 
@@ -93,6 +94,7 @@ def _prepare(filename: str, runtime: RuntimeInterface, publish: Callable[[], Non
     if sys.flags.inspect:
         raise UnsupportedError("the script runs with -i")
     source = _read(filename)
+    sites.note_text(filename, source)
     made = instrument(source, filename, main=True)
     if made.warned:
         compile(source, filename, "exec", dont_inherit=True)  # issues the warnings

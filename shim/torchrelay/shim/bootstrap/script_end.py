@@ -65,7 +65,7 @@ def failed() -> None:
     elif error.code is None or error.code == 0:
         _done(script)
     else:
-        # Without the original's traceback, which would keep the script's objects alive until the process ends.
+        # The original's traceback would keep the script's objects alive until the process ends.
         _at_shutdown(script, SystemExit(error.code), by_exit=True)
 
 
@@ -82,7 +82,7 @@ def finished() -> None:
 
 
 def _done(script: _Script) -> None:
-    # Ctrl-C while the others are not done yet: nothing of the script is left that it could interrupt.
+    # Ctrl-C may come while the others are not done yet: nothing of the script is left that it could interrupt.
     with contextlib.suppress(KeyboardInterrupt):
         script.runtime.finish(None)
 
@@ -94,11 +94,11 @@ def _at_shutdown(script: _Script, failure: BaseException | None, *, by_exit: boo
         if os.getpid() != script.process:
             return
         if script.from_file and not by_exit:
-            # As the interpreter does when a file has run to its end; sys.exit does not get there.
+            # The interpreter does so when a file has run to its end; sys.exit does not get there.
             main = sys.modules["__main__"].__dict__
             main.pop("__file__", None)
             main.pop("__cached__", None)
-        # Taken out: `threading` keeps this function to the very end, and a traceback keeps all that the script has.
+        # It is taken out: `threading` keeps this function to the very end, and a traceback keeps all that the script has.
         error = failures.pop()
         if error is not None:
             script.runtime.finish(error)

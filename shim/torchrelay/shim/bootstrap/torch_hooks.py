@@ -128,7 +128,8 @@ def _before_step(runtime: Runtime, optimizer: Any, args: tuple[Any, ...], kwargs
     if engine is None:
         return None
     frame = sys._getframe(1)
-    closure, whole = _closure_of(args, kwargs), engine.updates.whole
+    closure = _closure_of(args, kwargs)
+    whole = engine.updates.whole
     begun = engine.guard.tell(whole.begins, frame, optimizer, closure=closure is not None)
     if closure is None:
         if not begun:

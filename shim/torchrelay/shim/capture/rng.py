@@ -45,7 +45,9 @@ class _Generators:
     """
 
     def __init__(self) -> None:
-        self._torch, self._python, self._numpy = TorchGenerator(), PythonMarker(), NumpyMarker()
+        self._torch = TorchGenerator()
+        self._python = PythonMarker()
+        self._numpy = NumpyMarker()
         self._python_seen: Any = None
         self._numpy_seen: Any = None
         self._latest = RngState(b"", b"")
@@ -57,11 +59,13 @@ class _Generators:
             torch_cpu = latest.torch_cpu
         seen = self._python.read()
         if seen is None or seen != self._python_seen:
-            self._python_seen, python = seen, _python_state()
+            python = _python_state()
+            self._python_seen = seen
         if "numpy.random" in sys.modules:
             seen = self._numpy.read()
             if seen is None or seen != self._numpy_seen:
-                self._numpy_seen, numpy = seen, _numpy_state()
+                numpy = _numpy_state()
+                self._numpy_seen = seen
         cuda = _of_devices() if torch.cuda.is_initialized() else ()
         now = RngState(torch_cpu, python, numpy, cuda)
         if now != latest:

@@ -26,7 +26,8 @@ _FORMS = 16
 """How many forms of calls a function compiles for: nothing for further ones (torch's strategy has 12)."""
 _AUTOCAST = ("cpu", "cuda")
 _NO_CASTS = (None, None)
-_LOW, _HIGH = 0.1, 0.9
+_LOW = 0.1
+_HIGH = 0.9
 _PLAIN = frozenset({bool, str, int, float, complex, type(None), torch.dtype, torch.device})
 
 
@@ -115,7 +116,8 @@ class ScriptedCalls:
             self._know(calls)
 
     def _know(self, calls: list[Call]) -> None:
-        self._calls, self._times = calls, {}
+        self._calls = calls
+        self._times = {}
         for call in calls:
             key = _key(call.args), _key(call.kwargs) if call.kwargs else (), call.context
             times = self._times.setdefault(call.function, {})
@@ -198,7 +200,8 @@ def _training(function: Any) -> tuple[tuple[str, bool], ...]:
 
 def _repeat(function: Any, call: Call) -> None:
     with _as_in(call.context), _kept_as_it_is(function, dict(call.training)):
-        args, kwargs = _made_up(call.args), _made_up(call.kwargs)
+        args = _made_up(call.args)
+        kwargs = _made_up(call.kwargs)
         found = functions.call(function, args, kwargs)
         outputs = [t for t in _tensors(found) if t.requires_grad and t.grad_fn is not None]
         if outputs:

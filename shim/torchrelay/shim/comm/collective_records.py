@@ -62,7 +62,8 @@ def give(by_group: ByGroup, received: Mapping[str, torch.Tensor]) -> None:
         tensors = [received.get(f"{path}{number}") for number in range(len(results.digests))]
         found = [tensor for tensor in tensors if tensor is not None]
         if len(found) == len(tensors):
-            results.tensors, results.is_copy = found, True
+            results.tensors = found
+            results.is_copy = True
 
 
 class CollectiveRecords:
@@ -102,18 +103,21 @@ class CollectiveRecords:
 
         `finished`: what others are through with; `own`: what the lost rank had alone.
         """
-        self.answers, self.others = [], finished
+        self.answers = []
+        self.others = finished
         if own:
             self.own = furthest([own])
 
     def others_left(self) -> ByGroup:
         """Return what others are through with and this joiner is not. From here on nothing is answered from it any more."""
-        left, self.others = self.others, None
+        left = self.others
+        self.others = None
         return left or {}
 
     def have_peers(self, left: ByGroup) -> None:
         """Make a joiner the rank. `left`: what others are through with, and it is not."""
-        self.answers, self.replay = None, left
+        self.answers = None
+        self.replay = left
 
     def catch_up(self, finished: ByGroup) -> None:
         """Let this rank go forward to where other ranks are, which are through with `finished`."""
@@ -121,7 +125,8 @@ class CollectiveRecords:
 
     def begin_after_gate(self) -> None:
         """Begin anew, as a gate was passed: nothing has followed it yet."""
-        self.after, self.replay = [], {}
+        self.after = []
+        self.replay = {}
 
     def enter_with(self, log: Iterable[FinishedCollective]) -> None:
         """Take over what the lost rank had recorded, where the joiner is now."""
@@ -142,7 +147,8 @@ class CollectiveRecords:
 
         Raises StateMismatchError where less is called.
         """
-        before, left = self.answers, [*entries]
+        before = self.answers
+        left = [*entries]
         self.answers = left
         try:
             yield

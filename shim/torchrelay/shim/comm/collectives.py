@@ -57,7 +57,8 @@ _OBJECTS_OUT: dict[str, tuple[str, int]] = {
 FUNCTIONS = (*_TENSOR_OUT, *_OBJECTS_OUT)
 _OF_WRAPPERS = ("torch.distributed.fsdp.", "torch.distributed.optim.", "torch.distributed.tensor.")
 """Modules of torch whose collectives carry parameters, gradients and optimizer state, and are no business of the script's."""
-NEW_GROUP, DEFAULT_GROUP = "new_group", "init_process_group"
+NEW_GROUP = "new_group"
+DEFAULT_GROUP = "init_process_group"
 SAVE_RESULT = "async_save.result"
 """Waiting for a save that a thread does: it is over for all ranks or for none."""
 SAME_ON_ALL_RANKS = frozenset(
@@ -139,8 +140,8 @@ class CollectiveEngine(ConfirmingEngine, Protocol):
         """Call a collective on another thread. Raises UnsupportedError where a migration has come between."""
         ...
 
-    def dispatched(self) -> None:
-        """Note that a thread beside the training thread waits for what it has called."""
+    def waits_beside(self, wait: Callable[[], Any]) -> Any:
+        """Wait, on another thread, for what was called there."""
         ...
 
     def answered(self, tensors: list[torch.Tensor]) -> None:
@@ -169,7 +170,8 @@ class Collectives:
     @contextmanager
     def left_alone(self) -> Iterator[None]:
         """Do what is called within as it is: communication of a backward, which is not the script's own."""
-        before, self._inside = self._inside, True
+        before = self._inside
+        self._inside = True
         try:
             yield
         finally:
@@ -245,8 +247,7 @@ class Collectives:
         def wait(plain: Callable[..., Any], work: Any, *args: Any, **kwargs: Any) -> Any:
             engine = self._engine
             if not engine.on_training_thread():
-                engine.dispatched()
-                return plain(work, *args, **kwargs)
+                return engine.waits_beside(functools.partial(plain, work, *args, **kwargs))
             if self._inside or engine.mode() == "off":
                 return plain(work, *args, **kwargs)
             with communicating(engine, confirmed=self._open.has(work)):

@@ -40,7 +40,8 @@ class LargeResults:
     def keep(self) -> None:
         """Keep a copy, whatever the script does with its tensors."""
         if self.tensors is not None and not self.is_copy:
-            self.tensors, self.is_copy = [t.detach().clone() for t in self.tensors], True
+            self.tensors = [t.detach().clone() for t in self.tensors]
+            self.is_copy = True
 
     def are_in(self, tensors: Sequence[torch.Tensor]) -> bool:
         return len(tensors) == len(self.digests) and _digests(tensors) == self.digests

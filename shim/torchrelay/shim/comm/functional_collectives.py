@@ -28,7 +28,8 @@ PREFIX = "functional."
 
 class FunctionalCollectives:
     def __init__(self, module: ModuleType, engine: Callable[[], Engine | None]) -> None:
-        self._module, self._engine = module, engine
+        self._module = module
+        self._engine = engine
         self._inside = False
 
     def install(self) -> None:

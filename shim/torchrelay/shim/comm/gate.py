@@ -21,7 +21,9 @@ from torchrelay.shim.comm.gate_links import GateCall, GateListener, Link
 
 _MESSAGE = struct.Struct("<qqq")
 """Generation, number of the gate, and flags of everybody heard of so far."""
-_AGREED, _YES, _BUSY = 1, 2, 4
+_AGREED = 1
+_YES = 2
+_BUSY = 4
 """Whether all said the same, whether one said yes, and whether one said that it is busy."""
 _OF_ANY = _YES | _BUSY
 
@@ -84,7 +86,8 @@ class Gate:
                 if generation != p.generation or (number != p.number and -1 not in (p.number, number)):
                     flags &= ~_AGREED
                 p.flags = (p.flags & flags & _AGREED) | ((p.flags | flags) & _OF_ANY)
-                p.round, p.sent = p.round + 1, False
+                p.round = p.round + 1
+                p.sent = False
         except OSError as e:
             raise RuntimeError(f"torchrelay: Connection closed in the gate of step {p.number}: {e}") from e
         if not p.flags & _AGREED:
@@ -145,14 +148,15 @@ def connect(
             told = store.get(key_of(peer)).decode().split()
             if len(told) != 3:
                 raise RuntimeError(f"torchrelay: rank {peer} could not connect its gate")
-            where, nonce = (told[0], int(told[1])), bytes.fromhex(told[2])
+            where = (told[0], int(told[1]))
+            nonce = bytes.fromhex(told[2])
             left_s = max(deadline_s(), 0.1)
             calls[number] = GateCall(where, nonce, secret, generation, rank, peer, number, left_s)
         while len(downs) < len(rounds):
             caller = listener.accept(max(deadline_s(), 0.1))
             if caller is not None and downs.setdefault(*caller) is not caller[1]:
                 caller[1].close()  # somebody says a hello again that he has heard
-        # Not before: a peer answers while it accepts, and it calls first, too.
+        # This must not come before: a peer answers while it accepts, and it calls first, too.
         for number, call in calls.items():
             ups[number] = call.answered(max(deadline_s(), 0.1))
     except (OSError, ValueError, RuntimeError) as e:

@@ -58,7 +58,8 @@ class Link(socket.socket):
         super().__init__(fileno=made.detach())
         self.settimeout(None)
         self.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._key, self._count = key, 0
+        self._key = key
+        self._count = 0
 
     def say(self, message: bytes) -> None:
         """Send a message. Raises OSError."""
@@ -87,7 +88,9 @@ class GateListener:
 
     def __init__(self, bind_host: str, secret: bytes, generation: int, rank: int) -> None:
         self.nonce = secrets.token_bytes(NONCE_BYTES)
-        self._secret, self._generation, self._rank = secret, generation, rank
+        self._secret = secret
+        self._generation = generation
+        self._rank = rank
         self._closing = threading.Lock()
         family, kind, protocol, _, address = socket.getaddrinfo(bind_host, 0, type=socket.SOCK_STREAM)[0]
         self._socket = socket.socket(family, kind, protocol)
@@ -144,7 +147,8 @@ class GateCall:
     ) -> None:
         self._socket = socket.create_connection(address, timeout=timeout_s)
         try:
-            nonce, proven = secrets.token_bytes(NONCE_BYTES), not is_local(self._socket)
+            nonce = secrets.token_bytes(NONCE_BYTES)
+            proven = not is_local(self._socket)
             self._terms = Terms(secret, generation, rank, peer, number, proven, nonce, listeners_nonce)
             self._socket.sendall(_HELLO.pack(generation, rank, number, proven, nonce, self._terms.key(b"caller")))
         except OSError:

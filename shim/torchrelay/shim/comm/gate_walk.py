@@ -27,21 +27,26 @@ GETS = 100
 def walk(ranks: int) -> dict[str, float]:
     """Medians of seconds. Raises RuntimeError where the ranks do not meet."""
     store, port = serve_store()
-    secret, start = secrets.token_bytes(GATE_SECRET_BYTES), threading.Barrier(ranks)
+    secret = secrets.token_bytes(GATE_SECRET_BYTES)
+    start = threading.Barrier(ranks)
 
     def rank_of(rank: int) -> tuple[float, float, float, float, float]:
         mine = join_store(HOST, port)
         listener = GateListener(HOST, secret, 0, rank)
         start.wait()
         end_s = time.monotonic() + CONNECT_TIMEOUT.total_seconds()
-        began_s, began_cpu_s = time.monotonic(), time.thread_time()
+        began_s = time.monotonic()
+        began_cpu_s = time.thread_time()
         met = gate.connect(rank, ranks, mine, HOST, listener, 0, secret, lambda: end_s - time.monotonic())
-        connect_s, connect_cpu_s = time.monotonic() - began_s, time.thread_time() - began_cpu_s
+        connect_s = time.monotonic() - began_s
+        connect_cpu_s = time.thread_time() - began_cpu_s
         met.wait(0, 0)
-        began_s, began_cpu_s = time.monotonic(), time.thread_time()
+        began_s = time.monotonic()
+        began_cpu_s = time.thread_time()
         for number in range(1, GATES + 1):
             met.wait(0, number)
-        took_s, took_cpu_s = time.monotonic() - began_s, time.thread_time() - began_cpu_s
+        took_s = time.monotonic() - began_s
+        took_cpu_s = time.thread_time() - began_cpu_s
         start.wait()  # whoever closes first would break the others' last gate
         met.close()
         began_s = time.monotonic()

@@ -27,7 +27,8 @@ _OF_DEFAULT = (
 
 class NewGroups:
     def __init__(self, collectives: Collectives, comms: Communicators) -> None:
-        self._collectives, self._comms = collectives, comms
+        self._collectives = collectives
+        self._comms = comms
         self._placeholder = ""
         """The name of the group that is being made, as long as another one without peers is in its place."""
 
@@ -70,8 +71,11 @@ class NewGroups:
 
         `first`: the script's first one; where its store outlives ranks, it has the same one as the others.
         """
-        asked, rank, world_size = _asked(args, kwargs), self._comms.rank, self._comms.world_size
-        backend, device = asked.get("backend"), asked.get("device_id")
+        asked = _asked(args, kwargs)
+        rank = self._comms.rank
+        world_size = self._comms.world_size
+        backend = asked.get("backend")
+        device = asked.get("device_id")
         by_environ = first and asked.get("store") is None and asked.get("init_method") in (None, "env://")
         store = agent_store.of_default_group(os.environ) if by_environ else None
         process_group.init_fake(rank, world_size, backend, device, original, registry.unconnected, store)
@@ -79,7 +83,8 @@ class NewGroups:
 
     def has_same_ranks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Return whether these arguments of `init_process_group` ask for a group of the job's ranks, each with its own number."""
-        asked, comms = _asked(args, kwargs), self._comms
+        asked = _asked(args, kwargs)
+        comms = self._comms
         return (_number(asked, "rank"), _number(asked, "world_size")) == (comms.rank, comms.world_size)
 
     def _make(self, call: CollectiveCall, without_peers: Callable[[], Any]) -> Any:
@@ -87,7 +92,8 @@ class NewGroups:
 
         So a rank that has finished it is connected with this process, too. Where no rank has, all make it anew.
         """
-        before, making = process_group.group_names(), call.function
+        before = process_group.group_names()
+        making = call.function
         if not self._collectives.sees_calls():
             return self._real(making, before)
         placeholder: list[Any] = []
@@ -152,7 +158,8 @@ def _number(asked: dict[str, Any], name: str) -> int:
 
 
 def _without_peers(original: Callable[..., Any], asked: dict[str, Any]) -> Any:
-    backend, device = process_group.asked_or_default(asked.get("backend")), asked.get("device_id")
+    backend = process_group.asked_or_default(asked.get("backend"))
+    device = asked.get("device_id")
     # Options and device are those of a library that is not there.
     of_fake = {**asked, "backend": process_group.fake_for(backend), "pg_options": None}
     of_fake.pop("device_id", None)

@@ -26,7 +26,7 @@ class _Probed(NamedTuple):
     before: tcp.Keepalive
 
 
-class Links:
+class PeerLinks:
     def __init__(self, probing_s: float = PROBING_S) -> None:
         self._probing_s = probing_s
         self._probed: dict[Inode, _Probed] = {}
@@ -45,7 +45,8 @@ class Links:
             if self._timer is not None:
                 self._timer.cancel()
             self._timer = threading.Timer(self._probing_s, self.stop)
-            self._timer.name, self._timer.daemon = "torchrelay-links", True
+            self._timer.name = "torchrelay-links"
+            self._timer.daemon = True
             self._timer.start()
 
     def look(self, inodes: set[Inode]) -> tuple[LinkState, ...]:

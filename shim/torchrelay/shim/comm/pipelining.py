@@ -54,7 +54,8 @@ def hook(module: ModuleType, around: Around) -> None:
     if missing:
         raise UnsupportedError(f"pipelining of torch {torch.__version__} lacks {', '.join(missing)}")
     base = module._PipelineSchedule
-    original_init, original_prepare = base.__init__, base._initialize_pp_stages
+    original_init = base.__init__
+    original_prepare = base._initialize_pp_stages
 
     @functools.wraps(original_init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -70,7 +71,8 @@ def hook(module: ModuleType, around: Around) -> None:
         _again.discard(self)
         return made
 
-    base.__init__, base._initialize_pp_stages = __init__, _initialize_pp_stages
+    base.__init__ = __init__
+    base._initialize_pp_stages = _initialize_pp_stages
     for name in names[1:]:
         _wrap_step(getattr(module, name), around)
 

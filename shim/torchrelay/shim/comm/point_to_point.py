@@ -50,7 +50,8 @@ class MessageEngine(ConfirmingEngine, Protocol):
 
 class Messages:
     def __init__(self, engine: MessageEngine, collectives: Collectives) -> None:
-        self._engine, self._collectives = engine, collectives
+        self._engine = engine
+        self._collectives = collectives
         self._batched: list[_Received] | None = None
         """In a batch that is being called: all that it receives. NCCL has one work for the whole batch."""
 
@@ -174,7 +175,9 @@ class _Pending:
     def __init__(
         self, work: Any, awaited: Callable[[Callable[[], Any], Sequence[_Received]], Any], received: Sequence[_Received]
     ) -> None:
-        self._work, self._awaited, self._received = work, awaited, received
+        self._work = work
+        self._awaited = awaited
+        self._received = received
 
     def wait(self, *args: Any, **kwargs: Any) -> Any:
         return self._awaited(functools.partial(self._work.wait, *args, **kwargs), self._received)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -16,17 +17,41 @@ if TYPE_CHECKING:
 _REASON = "a rank was lost or moved while this thread communicated, or before it went on: the new one is not in it"
 
 
-class Beside:
+class SideThreadCollectives:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._communicating: set[threading.Thread] = set()
+
+    def communicate(self) -> bool:
+        """Return whether a thread beside the training thread is in a communication, which peers may end. For any thread."""
+        return bool(self._communicating)
 
     def call(self, call: Callable[[], Any]) -> Any:
         """Call a collective beside training.
 
         Raises UnsupportedError where a migration has come between: the new rank is not in it.
         """
+        return self._communicates(functools.partial(self._call, call))
+
+    def wait(self, wait: Callable[[], Any]) -> Any:
+        """Wait for what was called without a wait."""
+        self._engine.saves.dispatched()
+        return self._communicates(wait)
+
+    def _communicates(self, do: Callable[[], Any]) -> Any:
+        thread = threading.current_thread()
+        if thread in self._communicating:
+            return do()  # within a call of this thread
+        self._communicating.add(thread)
+        try:
+            return do()
+        finally:
+            self._communicating.discard(thread)
+
+    def _call(self, call: Callable[[], Any]) -> Any:
         engine = self._engine
-        thread, generation = threading.current_thread(), engine.comms.now
+        thread = threading.current_thread()
+        generation = engine.comms.now
         if not engine.tracker.live or not threads.started_by_python(thread):
             return call()  # autograd's: part of the step
         attempt = engine.saves.attempt()

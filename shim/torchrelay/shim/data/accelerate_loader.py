@@ -18,7 +18,7 @@ from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.shim.adapters.cpython import frames
 from torchrelay.shim.capture.iteration.loader_order import owners, plain_fields
 from torchrelay.shim.capture.values.replay_point import ABSENT, ReplayPoint
-from torchrelay.shim.data.iterator_replay import Draws
+from torchrelay.shim.data.iterator_replay import IteratorReplay
 
 _NEW, _AHEAD, _LAST, _OVER = range(4)
 """Where the generator is: not started, in the `yield` with a batch ahead, in that of the last batch, at its end."""
@@ -91,8 +91,10 @@ class LoaderPlaces:
 class LookAhead(ReplayPoint):
     """An iterator over the loader, with a generator of its own that can be made anew at any place."""
 
-    def __init__(self, places: LoaderPlaces, loader: Any, draws: Draws) -> None:
-        self._places, self.loader, self._draws = places, loader, draws
+    def __init__(self, places: LoaderPlaces, loader: Any, draws: IteratorReplay) -> None:
+        self._places = places
+        self.loader = loader
+        self._draws = draws
         self._generator = places.function(loader)
         self._end: tuple[int, Callable[[], None]] | None = None
         """How many rewinds there had been when it ended, and what its end had changed."""
@@ -166,7 +168,8 @@ class LookAhead(ReplayPoint):
         if self._began != boundary:
             return False
         self._generator = self._places.function(self.loader)
-        self._end, self._broken = None, False
+        self._end = None
+        self._broken = False
         return True
 
     def go_to(self, place: dict[str, Any], last: Any) -> None:
@@ -182,7 +185,7 @@ class LookAhead(ReplayPoint):
             frames.set_locals(_frame(self._generator), {**values, "current_batch": None, "next_batch": last})
 
 
-def install(module: ModuleType, draws: Callable[[], Draws | None]) -> None:
+def install(module: ModuleType, draws: Callable[[], IteratorReplay | None]) -> None:
     """Put hooks into the loader class. `draws`: those of the engine, on the training thread; None for a loop of no interest.
 
     Raises UnsupportedError or AttributeError where accelerate is built differently.

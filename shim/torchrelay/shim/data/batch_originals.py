@@ -27,7 +27,8 @@ class Original:
     __slots__ = ("_content", "_needs_gradient", "tensor", "version")
 
     def __init__(self, tensor: torch.Tensor, version: int, *, copy: bool) -> None:
-        self.tensor, self.version = tensor, version
+        self.tensor = tensor
+        self.version = version
         self._needs_gradient = tensor.requires_grad
         self._content = tensor.detach().clone() if copy and not tensor.is_meta else None
 
@@ -48,7 +49,8 @@ class Original:
         self.version = version_of(tensor)
 
     def _put_content(self) -> None:
-        tensor, content = self.tensor, self._content
+        tensor = self.tensor
+        content = self._content
         if content is None:
             raise StateMismatchError("the step wrote into its own batch: it cannot be done again")
         with torch.no_grad():
@@ -66,7 +68,8 @@ class OriginalArray:
     __slots__ = ("_array", "_content")
 
     def __init__(self, array: Any) -> None:
-        self._array, self._content = array, array.copy()
+        self._array = array
+        self._content = array.copy()
 
     def put_back(self) -> None:
         if self._array.flags.writeable and self._array.shape == self._content.shape:

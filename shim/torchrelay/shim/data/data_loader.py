@@ -29,8 +29,8 @@ from torchrelay.shim.capture.values.alike import alike
 from torchrelay.shim.capture.values.replay_point import ReplayPoint
 from torchrelay.shim.data import kept_epochs
 from torchrelay.shim.data.data_state import DataState, SamplerState
-from torchrelay.shim.data.iterator_replay import Draws
-from torchrelay.shim.data.loader_cursor import Track
+from torchrelay.shim.data.iterator_replay import IteratorReplay
+from torchrelay.shim.data.loader_cursor import LoaderCursor
 from torchrelay.shim.journal import last_draw
 from torchrelay.shim.journal.payload import LoaderRecord
 from torchrelay.shim.script.guard import Guard
@@ -38,7 +38,7 @@ from torchrelay.shim.script.guard import Guard
 _COUNT = (enumerate, zip)
 
 
-def install(draws: Draws, on_training_thread: Callable[[], bool], guard: Guard) -> None:  # noqa: C901 - four hooks that share their variables
+def install(draws: IteratorReplay, on_training_thread: Callable[[], bool], guard: Guard) -> None:  # noqa: C901 - four hooks that share their variables
     """Put hooks into the iterator class. They do nothing until `draws.live` or `draws.expected`."""
 
     def _next_index(plain: Callable[[Any], Any], self: Any) -> Any:
@@ -90,7 +90,7 @@ def install(draws: Draws, on_training_thread: Callable[[], bool], guard: Guard) 
     kept_epochs.install(draws, on_training_thread, functools.partial(_expect, draws), guard)
 
 
-def _track(draws: Draws, iterator: Any, loader: Any) -> None:
+def _track(draws: IteratorReplay, iterator: Any, loader: Any) -> None:
     """Begin to track an iterator before it is made, as its making draws a seed."""
     expected = draws.expected[0] if draws.expected else None
     if expected is not None:
@@ -104,7 +104,7 @@ def _track(draws: Draws, iterator: Any, loader: Any) -> None:
     _expect(draws, draws.track(iterator, loader))
 
 
-def _expect(draws: Draws, track: Track) -> None:
+def _expect(draws: IteratorReplay, track: LoaderCursor) -> None:
     draws.is_beginning(track)
     expected = draws.expected.popleft() if draws.expected else None
     if expected is None:
@@ -117,7 +117,7 @@ def _expect(draws: Draws, track: Track) -> None:
         track.skip = max(record.drawn - len(record.before), 0)
 
 
-def _advance(draws: Draws, original_next: Callable[[Any], Any], iterator: Any) -> Any:
+def _advance(draws: IteratorReplay, original_next: Callable[[Any], Any], iterator: Any) -> Any:
     track = draws.tracks.get(iterator)
     if track is None:
         return original_next(iterator)
@@ -128,7 +128,7 @@ def _advance(draws: Draws, original_next: Callable[[Any], Any], iterator: Any) -
     return _draw(draws, track, original_next, iterator)
 
 
-def _draw(draws: Draws, track: Track, original_next: Callable[[Any], Any], iterator: Any) -> Any:
+def _draw(draws: IteratorReplay, track: LoaderCursor, original_next: Callable[[Any], Any], iterator: Any) -> Any:
     draws.draws_from(track.loader, iterator)
     in_process = iterator._num_workers == 0
     if in_process:
@@ -148,7 +148,8 @@ def _draw(draws: Draws, track: Track, original_next: Callable[[Any], Any], itera
     assert track.data is not None
     track.before.append(rng.capture())
     track.data_before.append(track.data.take())
-    others, track.turns.moved = draws.other_generators(), frozenset()
+    others = draws.other_generators()
+    track.turns.moved = frozenset()
     try:
         item = _next_of(track, original_next, iterator)
     except StopIteration:
@@ -157,7 +158,8 @@ def _draw(draws: Draws, track: Track, original_next: Callable[[Any], Any], itera
             draws.data_changes.is_drawn(track.loader.dataset)
         raise
     if track.samplers is not None and track.first is not None:
-        track.first, track.samplers = (*track.first[:2], track.samplers.taken()), None
+        track.first = (*track.first[:2], track.samplers.taken())
+        track.samplers = None
     _look_at_generators(draws, track, others)
     if track.in_cycle and track.drawn > 0 and rng.capture() != track.before[-1]:
         track.own_random = True
@@ -169,7 +171,7 @@ def _draw(draws: Draws, track: Track, original_next: Callable[[Any], Any], itera
     return item
 
 
-def _next_of(track: Track, original_next: Callable[[Any], Any], iterator: Any) -> Any:
+def _next_of(track: LoaderCursor, original_next: Callable[[Any], Any], iterator: Any) -> Any:
     """Return the next item.
 
     A stream in this process chooses in each draw what comes next, as a sampler does for other data sets.
@@ -179,7 +181,7 @@ def _next_of(track: Track, original_next: Callable[[Any], Any], iterator: Any) -
     return original_next(iterator)
 
 
-def _mark_item(draws: Draws, track: Track, item: Any, recorded: LoaderRecord | None) -> None:
+def _mark_item(draws: IteratorReplay, track: LoaderCursor, item: Any, recorded: LoaderRecord | None) -> None:
     """Mark the item of a stream. Raises StateMismatchError where the stream has come to another item than the lost rank's."""
     track.item_mark = last_draw.mark_of(item, draws.state_ids())
     if recorded is None or track.drawn != recorded.drawn:
@@ -191,7 +193,7 @@ def _mark_item(draws: Draws, track: Track, item: Any, recorded: LoaderRecord | N
         )
 
 
-def _check_draws_anew(track: Track) -> None:
+def _check_draws_anew(track: LoaderCursor) -> None:
     """Raise StateMismatchError where a draw whose item is not used takes what another iterator of the loader would have yielded."""
     if track.kept_stream:
         raise StateMismatchError(
@@ -208,7 +210,7 @@ def _streams(loader: Any) -> dict[str, Any]:
     return {name: value for name, value in attributes(dataset).items() if hasattr(type(value), "__next__")}
 
 
-def _look_at_generators(draws: Draws, track: Track, before: Mapping[int, Any]) -> None:
+def _look_at_generators(draws: IteratorReplay, track: LoaderCursor, before: Mapping[int, Any]) -> None:
     """Look at the script's generators: whether the draw that is done now has used one that is not known to be its loader's."""
     if before and track.data is not None:
         own = track.data.known | track.turns.moved | order_generators(track.loader)
@@ -216,7 +218,7 @@ def _look_at_generators(draws: Draws, track: Track, before: Mapping[int, Any]) -
         track.turns.cannot_be_led |= any(not alike(now.get(a), s) for a, s in before.items() if a not in own)
 
 
-def _begin(draws: Draws, track: Track) -> None:
+def _begin(draws: IteratorReplay, track: LoaderCursor) -> None:
     """Note the generators at the first draw, and put back a joiner's: a sampler chooses its order when it is first asked.
 
     That can be long after the iterator was made.
@@ -226,11 +228,12 @@ def _begin(draws: Draws, track: Track) -> None:
         set_order(track.loader, track.target.first[1])
         _put(SamplerState(track.loader, track.is_stream), track.target.first[2])
     samplers = SamplerState(track.loader, track.is_stream)
-    track.first, track.samplers = (rng.capture(), order_of(track.loader), b""), samplers
+    track.first = (rng.capture(), order_of(track.loader), b"")
+    track.samplers = samplers
     draws.touched.append(functools.partial(order_again, track.loader))
 
 
-def _lead(track: Track, target: LoaderRecord, original_next: Callable[[Any], Any], iterator: Any) -> None:
+def _lead(track: LoaderCursor, target: LoaderRecord, original_next: Callable[[Any], Any], iterator: Any) -> None:
     """Lead a joiner's iterator to its recorded place, or by one item towards it, with the generators that were there."""
     while track.at_once and target.drawn - track.drawn > 1:
         _next_of(track, original_next, iterator)

@@ -99,7 +99,8 @@ class StateBelowData:
 
     def _change(self, node: StateNode, then: Any) -> _Change:
         now = content_of(node.kind, node.obj)
-        content, gone = now, None
+        content = now
+        gone = None
         if isinstance(then, dict):
             content = {key: value for key, value in now.items() if then.get(key, _MISSING) is not value}
             gone = frozenset(then.keys() - now.keys())
@@ -109,7 +110,8 @@ class StateBelowData:
 
 def _taken(node: StateNode) -> Any:
     """Return what tells later whether it has changed."""
-    kind, obj = node.kind, node.obj
+    kind = node.kind
+    obj = node.obj
     if kind in (Kind.LIST, Kind.DICT) and len(obj) > _LONG:
         return len(obj) if kind is Kind.DICT else pointers(list_items(obj))
     return [*_ITEMS[kind](obj)] if kind in _SEQUENCES else content_of(kind, obj)
@@ -123,7 +125,8 @@ def _is_same(then: Any, now: Any) -> bool:
 
 def _values(node: StateNode) -> Iterable[Any]:
     """Return what the object of a node holds, but for long containers."""
-    kind, obj = node.kind, node.obj
+    kind = node.kind
+    obj = node.obj
     if kind is Kind.ATTRS:
         return attributes(obj).values()
     return _ITEMS[kind](obj) if kind in _ITEMS and len(obj) <= _LONG else ()

@@ -26,26 +26,24 @@ from torchrelay.shim.capture.values.kinds import Kind, kind_of
 from torchrelay.shim.capture.values.replay_point import ReplayPoint
 from torchrelay.shim.data.batch_originals import BatchOriginals
 from torchrelay.shim.data.data_state import ChangedByDraws, DataState
-from torchrelay.shim.data.loader_cursor import Track, is_stream
-from torchrelay.shim.data.replayed_item import Drawn, Over
-from torchrelay.shim.data.sampler_rng_log import Turns
+from torchrelay.shim.data.loader_cursor import LoaderCursor, is_stream
+from torchrelay.shim.data.replayed_item import Over, ReplayedItem
+from torchrelay.shim.data.sampler_rng_log import SamplerRngLog
 from torchrelay.shim.journal.payload import LoaderRecord
 
-_RUN_NO_CODE: frozenset[type] = frozenset(
-    map(type, (iter([]), iter(()), iter({}), iter(set()), iter(""), iter(range(0)), reversed([])))
-)
+_RUN_NO_CODE = frozenset(map(type, (iter([]), iter(()), iter({}), iter(set()), iter(""), iter(range(0)), reversed([]))))
 """Iterators of these change nothing but themselves."""
 _STANDS = (Kind.GENERATOR, Kind.ITERATOR, Kind.CYCLE)
 
 
-class Draws:
+class IteratorReplay:
     def __init__(self) -> None:
         self.live = False
         self.recording = False
         """Off until the first boundary: before it there is nothing to go back to."""
-        self.tracks: weakref.WeakKeyDictionary[Any, Track] = weakref.WeakKeyDictionary()
-        self.consumed: dict[int, tuple[Any, list[Drawn]]] = {}
-        self.replay: dict[int, tuple[Any, deque[Drawn]]] = {}
+        self.tracks: weakref.WeakKeyDictionary[Any, LoaderCursor] = weakref.WeakKeyDictionary()
+        self.consumed: dict[int, tuple[Any, list[ReplayedItem]]] = {}
+        self.replay: dict[int, tuple[Any, deque[ReplayedItem]]] = {}
         self.expected: deque[tuple[LoaderRecord, bool] | None] = deque()
         """A joiner's: records for the iterators that are made next, and whether they may skip; None for one that is over soon."""
         self.in_loop: Callable[[], bool] = lambda: False
@@ -74,8 +72,8 @@ class Draws:
         self.state_ids: Callable[[], Container[int]] = tuple
         """Ids of the objects that training has and changes."""
         self.at_once = False
-        """Of `expected`, as in Track."""
-        self._cycles: dict[int, tuple[Any, Track]] = {}
+        """Of `expected`, as in LoaderCursor."""
+        self._cycles: dict[int, tuple[Any, LoaderCursor]] = {}
         self.batches = BatchOriginals()
         self.rewinds = 0
         self.boundary = 0
@@ -88,7 +86,7 @@ class Draws:
         self._ahead = 0
         self.some_keep_workers = False
         """Whether any loader was ever seen that does: most scripts have none, and their steps need not look."""
-        self._latest: tuple[Any, Drawn] | None = None
+        self._latest: tuple[Any, ReplayedItem] | None = None
         self.starting: GeneratorType[Any, Any, Any] | None = None
         """A joiner's generator that is started for what it makes at its start: its first item is nobody's."""
         self.made_generators: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -118,25 +116,28 @@ class Draws:
             frame = frame.f_back
         return False
 
-    def at_boundary(self, before: Drawn | None = None) -> None:
+    def at_boundary(self, before: ReplayedItem | None = None) -> None:
         """Begin a record at a boundary. `before`: what the step that is over was given."""
         if not self.batches.written:
             items = [drawn for _, items in self.consumed.values() for drawn in items]
             for drawn in (*items, *((before,) if before is not None else ())):
                 self.batches.look(drawn.tensors, self.is_state)
         self.recording = True
-        self._nested, self._within = False, 0  # a draw in progress is one that trains
+        self._nested = False  # a draw in progress is one that trains
+        self._within = 0
         self.boundary += 1
         self._repeated.clear()
-        self.consumed.clear()
-        self.replay.clear()
-        self.began.clear()
+        self._forget()
 
     def stop(self) -> None:
-        self.recording, self._latest = False, None
-        self.began.clear()
+        self.recording = False
+        self._latest = None
+        self._forget()
+
+    def _forget(self) -> None:
         self.consumed.clear()
         self.replay.clear()
+        self.began.clear()
 
     def rewind(self) -> None:
         """Let what was consumed come again, before anything new. Entries hold their iterators: an address could be reused.
@@ -168,9 +169,8 @@ class Draws:
             return self.is_state(iterator)
         if kind not in (Kind.ATTRS, Kind.LOADER):
             return False
-        below = [v for v in attributes(iterator).values() if hasattr(type(v), "__next__")]
-        kinds = [kind_of(type(v)) for v in below]
-        return all(k is not Kind.UNKNOWN and (k not in _STANDS or self.is_state(v)) for k, v in zip(kinds, below))
+        below = [(kind_of(type(v)), v) for v in attributes(iterator).values() if hasattr(type(v), "__next__")]
+        return all(k is not Kind.UNKNOWN and (k not in _STANDS or self.is_state(v)) for k, v in below)
 
     def draw(self, iterator: Any, original: Callable[..., Any], default: tuple[Any, ...] = ()) -> Any:
         if not self.recording or self._nested or self._goes_back(iterator):
@@ -199,21 +199,24 @@ class Draws:
             self._drawn_below.clear()
             watched = of_script and self.in_loop()
             if watched:
-                self._generators_at, self._used_between = rng.capture(), False
+                self._generators_at = rng.capture()
+                self._used_between = False
             try:
                 item = original(iterator, *default)
             except StopIteration as over:
                 # Asked again, it would not change again what its end has, or draw from an epoch that has begun since.
                 if self.some_keep_workers or self.in_body():
-                    self._consume(iterator, Drawn(Over(*over.args), rng.capture(), effects=self._left_behind(iterator)))
+                    end = Over(*over.args)
+                    self._consume(iterator, ReplayedItem(end, rng.capture(), effects=self._left_behind(iterator)))
                 raise
             finally:
-                self._nested, self._within = False, 0
+                self._nested = False
+                self._within = 0
                 self.look_at_generators()
                 if watched and self._used_between:
                     self._random[id(iterator)] = iterator
                 self._generators_at = None
-            drawn = Drawn.note(item, copy=self.batches.copies(self.boundary))
+            drawn = ReplayedItem.note(item, copy=self.batches.copies(self.boundary))
             drawn.effects = self._left_behind(iterator)
             self._latest = item, drawn
         self._consume(iterator, drawn)
@@ -226,7 +229,7 @@ class Draws:
             effects += (self.leaves_behind([*self._drawn_below]),)
         return effects
 
-    def _consume(self, iterator: Any, drawn: Drawn) -> None:
+    def _consume(self, iterator: Any, drawn: ReplayedItem) -> None:
         self.consumed.setdefault(id(iterator), (iterator, []))[1].append(drawn)
 
     def draws_from(self, loader: Any, iterator: Any) -> None:
@@ -235,25 +238,25 @@ class Draws:
         if self.about_to_draw is not None and self.recording and loader.num_workers == 0 and self.in_body():
             self.touched.append(self.about_to_draw(loader, iterator))
 
-    def begins(self, track: Track) -> bool:
+    def begins(self, track: LoaderCursor) -> bool:
         """Note that another epoch begins of a loader that keeps its workers.
 
         Return whether it is the first one since the boundary.
         """
         return track.begins((self.boundary, self.rewinds), self._within)
 
-    def is_beginning(self, track: Track) -> None:
+    def is_beginning(self, track: LoaderCursor) -> None:
         """Note that an iterator is being made, or that another epoch of it begins."""
         if self.recording:
             track.began_as = len(self.began)
             self.began.append(None)
 
-    def has_begun(self, track: Track) -> None:
+    def has_begun(self, track: LoaderCursor) -> None:
         """Record an epoch that has begun, with workers that are kept, and of which it is known how they were."""
         if self.recording and track.epoch is not None:
             self.began[track.began_as] = track.record()
 
-    def begun_already(self, track: Track) -> LoaderRecord | None:
+    def begun_already(self, track: LoaderCursor) -> LoaderRecord | None:
         """Return how the epoch that is to begin has begun before the rank went back: its workers are ahead of that.
 
         Raises StateMismatchError where it cannot be told.
@@ -274,12 +277,13 @@ class Draws:
             return by == self._within
         return by != self._within and by in self.replay and by not in self._repeated
 
-    def noted(self, item: Any, now: rng.RngState) -> Drawn:
+    def noted(self, item: Any, now: rng.RngState) -> ReplayedItem:
         """Return the record of what a loop has just drawn. `now`: the generators."""
-        latest, self._latest = self._latest, None
+        latest = self._latest
+        self._latest = None
         if latest is not None and latest[0] is item and latest[1].after == now:
             return latest[1]
-        return Drawn.note(item, now, copy=self.batches.copies(self.boundary))
+        return ReplayedItem.note(item, now, copy=self.batches.copies(self.boundary))
 
     def look_at_generators(self) -> None:
         """Note a use of the generators between two places in a watched draw at which a loader's iterator is at work.
@@ -305,7 +309,7 @@ class Draws:
         is_over_a_loader = id(cycle) in self._cycles or isinstance(cycles.iterator_of(cycle), LoaderIter)
         return is_over_a_loader and self.of_cycle(cycle) is None
 
-    def track_of(self, iterator: Any) -> Track | None:
+    def track_of(self, iterator: Any) -> LoaderCursor | None:
         """Return the track of a data loader's iterator, or of the one that a cycle draws from."""
         return self.of_cycle(iterator) if isinstance(iterator, itertools.cycle) else self.tracks.get(iterator)
 
@@ -322,13 +326,14 @@ class Draws:
         finally:
             self._ahead -= 1
 
-    def track(self, iterator: Any, loader: Any) -> Track:
+    def track(self, iterator: Any, loader: Any) -> LoaderCursor:
         at = self.boundary, self.rewinds
-        turns = Turns(self.other_generators, is_stream=is_stream(loader))
+        turns = SamplerRngLog(self.other_generators, is_stream=is_stream(loader))
         before: deque[rng.RngState] = deque(maxlen=1 + self._ahead)
         LOADER_OF[iterator] = loader
-        made = Track(loader, rng.capture(), order_of(loader), turns, at, self._within, before=before)
-        made.data, made.data_before = DataState(loader, self._changed_by_draws), deque(maxlen=1 + self._ahead)
+        made = LoaderCursor(loader, rng.capture(), order_of(loader), turns, at, self._within, before=before)
+        made.data = DataState(loader, self._changed_by_draws)
+        made.data_before = deque(maxlen=1 + self._ahead)
         made.shared = shared_memory.content(made.data.shared)
         shared_memory.begins(iterator, made.data.shared.values())
         made.again = made.record()
@@ -336,7 +341,7 @@ class Draws:
         self.some_keep_workers |= made.keeps_workers()
         return made
 
-    def of_cycle(self, cycle: Any) -> Track | None:
+    def of_cycle(self, cycle: Any) -> LoaderCursor | None:
         """Return the track of what the cycle draws from, or did in its first pass.
 
         None if a new process could not draw the same.
@@ -356,7 +361,7 @@ class Draws:
         for cycle in cycles_below(iterator):
             self.of_cycle(cycle)
 
-    def watch_cycle(self, cycle: Any, track: Track) -> None:
+    def watch_cycle(self, cycle: Any, track: LoaderCursor) -> None:
         """Watch a cycle. `track`: of what it draws from."""
         track.in_cycle = True
         self._cycles[id(cycle)] = cycle, track
@@ -385,11 +390,8 @@ class Draws:
 
         `known`: ids of iterators that a joiner can be led to.
         """
-        return any(
-            (track.restarted and track.epoch is None) or id(iterator) not in known
-            for iterator, track in self.tracks.items()
-            if track.keeps_workers()
-        )
+        kept = [(iterator, track) for iterator, track in self.tracks.items() if track.keeps_workers()]
+        return any((track.restarted and track.epoch is None) or id(iterator) not in known for iterator, track in kept)
 
     def keeps_workers(self) -> bool:
         """Return whether some loader keeps its worker processes from one epoch to the next."""

@@ -17,8 +17,8 @@ from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.iteration import kept_workers, marks
 from torchrelay.shim.capture.iteration.kept_workers import MultiIter
 from torchrelay.shim.capture.iteration.loader_order import order_of, set_order
-from torchrelay.shim.data.iterator_replay import Draws
-from torchrelay.shim.data.loader_cursor import Track
+from torchrelay.shim.data.iterator_replay import IteratorReplay
+from torchrelay.shim.data.loader_cursor import LoaderCursor
 from torchrelay.shim.journal.payload import EpochBegin, LoaderRecord
 from torchrelay.shim.script.guard import Guard
 
@@ -28,7 +28,7 @@ def has_hook(iterator: Any) -> bool:
 
 
 def install(
-    draws: Draws, on_training_thread: Callable[[], bool], expect: Callable[[Track], None], guard: Guard
+    draws: IteratorReplay, on_training_thread: Callable[[], bool], expect: Callable[[LoaderCursor], None], guard: Guard
 ) -> None:
     """Put hooks into the iterator class. `expect`: gives a joiner's iterator the record that it goes by."""
     kept_workers.install()
@@ -45,7 +45,7 @@ def install(
         else:
             _next_epoch(self, track or draws.track(self, loader), functools.partial(plain, self, loader))
 
-    def _next_epoch(iterator: Any, track: Track, reset: Callable[..., None]) -> None:
+    def _next_epoch(iterator: Any, track: LoaderCursor, reset: Callable[..., None]) -> None:
         again = draws.begun_already(track)
         if again is not None:
             _make_again(draws, iterator, track, again)
@@ -63,7 +63,7 @@ def install(
     setattr(MultiIter, "_reset", wrapper)  # noqa: B010 - mypy forbids the assignment
 
 
-def _begin(iterator: Any, track: Track, reset: Callable[..., None], *, first: bool) -> None:
+def _begin(iterator: Any, track: LoaderCursor, reset: Callable[..., None], *, first: bool) -> None:
     """Begin an epoch. `first`: with workers that have just been started."""
     is_seen = kept_workers.are_seen(iterator)
     begin = None if track.target is None else track.target.epoch
@@ -77,7 +77,8 @@ def _begin(iterator: Any, track: Track, reset: Callable[..., None], *, first: bo
         rng.restore(begin.now)
         set_order(track.loader, begin.order)
         iterator._base_seed = begin.base_seed
-    now, order = rng.capture(), order_of(track.loader)
+    now = rng.capture()
+    order = order_of(track.loader)
     workers, whole = kept_workers.begin_epoch(iterator, reset, None if begin is None else begin.workers)
     if whole and mark is not None and mark == track.mark:  # else new workers would begin with another data set
         track.epoch = EpochBegin(now, order, iterator._base_seed, workers)
@@ -87,11 +88,12 @@ def _begin(iterator: Any, track: Track, reset: Callable[..., None], *, first: bo
         track.again = track.record()
 
 
-def _make_again(draws: Draws, iterator: Any, track: Track, record: LoaderRecord) -> None:
+def _make_again(draws: IteratorReplay, iterator: Any, track: LoaderCursor, record: LoaderRecord) -> None:
     """Make the same iterator again, with new workers: what it has yielded since the record, it draws again."""
     iterator._shutdown_workers()
     draws.replay.pop(id(iterator), None)
-    expected, draws.expected = draws.expected, deque([(record, False)])
+    expected = draws.expected
+    draws.expected = deque([(record, False)])
     try:
         type(iterator).__init__(iterator, track.loader)
     finally:

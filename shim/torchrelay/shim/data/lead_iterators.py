@@ -13,11 +13,11 @@ from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as Worker
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.cpython import cycles
-from torchrelay.shim.data.iterator_replay import Draws
+from torchrelay.shim.data.iterator_replay import IteratorReplay
 from torchrelay.shim.journal.payload import LoaderRecord
 
 
-def rebuild(draws: Draws, loader: Any, record: LoaderRecord, of_set_up: Any) -> tuple[Any, Any]:
+def rebuild(draws: IteratorReplay, loader: Any, record: LoaderRecord, of_set_up: Any) -> tuple[Any, Any]:
     """Make an iterator for a joiner, as the lost rank's was made, and lead it to where that stood. It was kept in a variable.
 
     `of_set_up`: what stands in its place. Returns the new one and the item that it has yielded last.
@@ -28,7 +28,8 @@ def rebuild(draws: Draws, loader: Any, record: LoaderRecord, of_set_up: Any) -> 
     if getattr(loader, "persistent_workers", False):
         loader._iterator = None  # what set-up made of it has not the place that is told of
     # a class's own `__iter__` may return something else: itself, a generator
-    made, item = DataLoader.__iter__(loader), None
+    made = DataLoader.__iter__(loader)
+    item = None
     while draws.tracks[made].drawn < record.drawn:
         item = next(made)
     return made, item
@@ -43,7 +44,7 @@ def _end_workers(iterator: Any) -> None:
         iterator._shutdown_workers()
 
 
-def lead_cycle(draws: Draws, cycle: Any, place: cycles.CyclePlace, record: LoaderRecord, loader: Any) -> None:
+def lead_cycle(draws: IteratorReplay, cycle: Any, place: cycles.CyclePlace, record: LoaderRecord, loader: Any) -> None:
     """Put a joiner's cycle to the place of the recorded one: its first pass is drawn again.
 
     `loader`: the one that it draws from. Raises StateMismatchError where that has other items here.

@@ -15,7 +15,7 @@ from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.iteration import shared_memory
 from torchrelay.shim.capture.iteration.loader_order import Order
 from torchrelay.shim.data.data_state import DataState, SamplerState, State
-from torchrelay.shim.data.sampler_rng_log import Turns
+from torchrelay.shim.data.sampler_rng_log import SamplerRngLog
 from torchrelay.shim.journal.payload import EpochBegin, LoaderRecord
 
 _SEVERAL = -1
@@ -27,17 +27,17 @@ def is_stream(loader: Any) -> bool:
 
 
 @dataclass
-class Track:
+class LoaderCursor:
     """What is known of one iterator. `skip`: draws that only move the sampler; they return None."""
 
     loader: Any
     created: rng.RngState
     order: Order
-    turns: Turns
+    turns: SamplerRngLog
     began: tuple[int, int]
     """When its epoch began: after how many boundaries and how many times that the rank went back."""
     by: int = 0
-    """Which iterator drew from others then, as `Draws` has it."""
+    """Which iterator drew from others then, as `IteratorReplay` has it."""
     again: LoaderRecord | None = None
     """How the first epoch began that did so since the boundary; None if that cannot be told."""
     drawn: int = 0
@@ -72,13 +72,15 @@ class Track:
     kept_stream: str = ""
     """The attribute of its data set that it draws from, in this process, and that a further iterator would go on with."""
     began_as: int = 0
-    """Its epoch's place in `Draws.began`."""
+    """Its epoch's place in `IteratorReplay.began`."""
 
     def __post_init__(self) -> None:
         self.is_stream = is_stream(self.loader)
 
     def record(self) -> LoaderRecord:
-        before, turns, data = tuple(self.before), tuple(self.turns.found), tuple(self.data_before)
+        before = tuple(self.before)
+        turns = tuple(self.turns.found)
+        data = tuple(self.data_before)
         return LoaderRecord(
             self.created,
             self.order,
@@ -95,12 +97,15 @@ class Track:
 
     def aim(self, record: LoaderRecord) -> None:
         """Let a joiner's iterator be led to where the recorded one stood."""
-        self.target, self.turns = record, self.turns.again(record.turns)
+        self.turns = self.turns.again(record.turns)
+        self.target = record
 
     def begins(self, at: tuple[int, int], by: int) -> bool:
         """Note that another epoch begins. Return whether it is the first one since the boundary."""
         if self.began[0] != at[0]:
-            self.began, self.by, self.again = at, by, None
+            self.began = at
+            self.by = by
+            self.again = None
             return True
         if by or self.by:
             self.by = _SEVERAL
@@ -108,12 +113,13 @@ class Track:
 
     def restart(self) -> None:
         """Begin anew, as another epoch has begun."""
-        self.restarted, self.epoch, self.over, self.item_mark = True, None, False, b""
-        self.drawn, self.first, self.turns = (
-            0,
-            None,
-            self.turns.again(self.target.turns if self.target is not None else ()),
-        )
+        self.restarted = True
+        self.epoch = None
+        self.over = False
+        self.item_mark = b""
+        self.turns = self.turns.again(self.target.turns if self.target is not None else ())
+        self.drawn = 0
+        self.first = None
         self.before.clear()
         self.data_before.clear()
 

@@ -17,7 +17,7 @@ from torchrelay.shim.data.item_objects import ObjectOriginal, objects_in
 _TENSORS_ALONE = {torch.Tensor}
 
 
-def copy_structure(item: Any, originals: dict[int, Any] | None = None) -> Any:
+def copy_structure(item: Any, originals: dict[int, Any] | None) -> Any:
     """Return the item with containers of its own: a step may put moved tensors into the dict that it was given.
 
     `originals`: gets the container that each copy was made of, by the copy's id.
@@ -59,7 +59,7 @@ class Over(tuple[Any, ...]):
 
 
 @dataclass
-class Drawn:
+class ReplayedItem:
     """One item of an iterator, the generators after it was drawn, and what else drawing it has changed."""
 
     item: Any
@@ -72,7 +72,7 @@ class Drawn:
     """Of its own classes, and containers in them: they are given again themselves."""
 
     @classmethod
-    def note(cls, item: Any, after: rng.RngState | None = None, *, copy: bool = False) -> Drawn:
+    def note(cls, item: Any, after: rng.RngState | None = None, *, copy: bool = False) -> ReplayedItem:
         """Return the item and how it is now.
 
         `copy`: whether tensors of every size are copied, for a step that writes into its batch.
@@ -81,7 +81,7 @@ class Drawn:
             return cls._noted(item, after or rng.capture(), copy=copy)
 
     @classmethod
-    def _noted(cls, item: Any, after: rng.RngState, *, copy: bool) -> Drawn:
+    def _noted(cls, item: Any, after: rng.RngState, *, copy: bool) -> ReplayedItem:
         originals: dict[int, Any] = {}
         if type(item) in (list, tuple) and {*map(type, item)} == _TENSORS_ALONE:  # a batch of most loaders
             kept = item

@@ -32,7 +32,7 @@ def _fields(now: _Now) -> list[dict[str, Any]]:
     return [fields for _, fields in now.order]
 
 
-class Turns:
+class SamplerRngLog:
     """The turns of one epoch of one iterator. `others()`: the state of each generator among the script's objects, by its id.
 
     `is_stream`: it is asked for items, not for their places.
@@ -41,7 +41,8 @@ class Turns:
     def __init__(
         self, others: Callable[[], Mapping[int, Any]], of: Iterable[SamplerTurn] = (), *, is_stream: bool = False
     ) -> None:
-        self._others, self._is_stream = others, is_stream
+        self._others = others
+        self._is_stream = is_stream
         self._asked = 0
         self._after: _Now | None = None
         self._to_come = deque(of)
@@ -52,9 +53,9 @@ class Turns:
         self.cannot_be_led = False
         """Others than this process's sampler have used a generator that could not be put back in another process, or too often."""
 
-    def again(self, of: Iterable[SamplerTurn] = ()) -> Turns:
+    def again(self, of: Iterable[SamplerTurn] = ()) -> SamplerRngLog:
         """Return turns for the next epoch, or from here on as another process had them."""
-        return Turns(self._others, of, is_stream=self._is_stream)
+        return SamplerRngLog(self._others, of, is_stream=self._is_stream)
 
     def ask(self, loader: Any, next_index: Callable[[], Any]) -> Any:
         """Return what the sampler says next, and note when it has drawn random numbers for that."""

@@ -26,7 +26,8 @@ def install(batches: int, began: Callable[[Any], None] = _ignore, ended: Callabl
     """No loader gives more than `batches` from here on. `began` and `ended` are told of each loader's iterator."""
     asked: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
     next_index: Callable[[Any], Any] = LoaderIter._next_index
-    reset, next_batch = LoaderIter._reset, LoaderIter.__next__
+    reset = LoaderIter._reset
+    next_batch = LoaderIter.__next__
     length: Callable[[Any], int] = DataLoader.__len__
 
     @functools.wraps(next_index)

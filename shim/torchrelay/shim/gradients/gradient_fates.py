@@ -34,7 +34,8 @@ class Fates:
         self._within = self.have_begun = False
 
     def begin_with(self, found: dict[str, NotedGradient], light: list[tuple[str, torch.Tensor]]) -> None:
-        self.found, self.light = found, light
+        self.found = found
+        self.light = light
         self._open = [gradient for gradient in found.values() if not gradient.is_kept]
         there = ((gradient.path, gradient.there()) for gradient in self._open)
         self._uses.begin({path: tensor for path, tensor in there if tensor is not None and is_plain(tensor)})
@@ -122,7 +123,8 @@ class Fates:
 
     def _look(self, *, first: bool = False) -> None:
         """Find out what the script's own code has done: a gradient that it has written to was zeroed, or is kept."""
-        asked, habits = [], self._habits
+        asked = []
+        habits = self._habits
         for gradient, tensor, version in self._still_there(Fate.DROPPED):
             if habits.is_known_zero(gradient, version):
                 gradient.fate = Fate.ZEROED
@@ -147,7 +149,8 @@ class Fates:
 
         `otherwise`: the fate of a gradient that has another one in its place.
         """
-        found, tensors = [], []
+        found = []
+        tensors = []
         now = gradients_of([gradient.parameter for gradient in self._open])
         for gradient, tensor in zip(self._open, now):
             if tensor is not None and tensor is gradient.there():

@@ -114,7 +114,8 @@ class Habits:
         return writes > 0 and self._zeroed_by.get(gradient.path) == writes
 
     def saw_zero(self, gradient: NotedGradient, version: int) -> None:
-        gradient.fate, gradient.zero_at = Fate.ZEROED, version
+        gradient.fate = Fate.ZEROED
+        gradient.zero_at = version
         gradient.was_zero = gradient.was_zero or version == gradient.version
         if gradient.before is not None and gradient.before + version - gradient.version > 0:
             self._zeroed_by[gradient.path] = gradient.before + version - gradient.version

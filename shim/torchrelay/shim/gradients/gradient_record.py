@@ -26,7 +26,7 @@ class GradientForm(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What steps do with the gradients of which parameters, as `Gradients` has learned it."""
+    """What steps do with the gradients of which parameters, as `KeptGradients` has learned it."""
 
     kept: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
@@ -64,7 +64,8 @@ def zeros(parameter: torch.Tensor, form: GradientForm | None) -> torch.Tensor:
 
     Raises StateMismatchError where a mesh that it is spread over is not here.
     """
-    form, device = form or form_of(parameter), local(parameter).device
+    form = form or form_of(parameter)
+    device = local(parameter).device
     if form.sparse_dim is not None:
         made = torch.sparse_coo_tensor(
             torch.empty(form.sparse_dim, 0, dtype=torch.int64),
@@ -91,7 +92,8 @@ def put(
     the paths of gradients that may differ from the lost rank's. Raises StateMismatchError where one is missing that is part of the
     state.
     """
-    forms, unproven = dict(record.forms), {*record.shed}
+    forms = dict(record.forms)
+    unproven = {*record.shed}
     is_there = {*record.kept, *record.zero, *record.shed, *record.pending}
     carried = {*record.kept, *record.pending}
     unlike = _unlike(record, received)

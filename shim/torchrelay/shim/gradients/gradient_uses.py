@@ -11,13 +11,12 @@ import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from types import FrameType
 from typing import Any
 
 import torch
 
 from torchrelay.shim.adapters import dynamo
-from torchrelay.shim.adapters.tensors.following_mode import FollowingMode
+from torchrelay.shim.adapters.tensors.following_mode import FollowingMode, is_ours
 from torchrelay.shim.tensors.memory_ranges import MemoryRanges
 from torchrelay.shim.tensors.taint import ABOUT_FORM, tensors_of
 
@@ -26,7 +25,6 @@ _TIMES = 2
 _STEPS = 16
 """In at most so many steps, all in all, gradients are followed."""
 _ABOUT_FORM = ABOUT_FORM | {"__get__", "__set__", "untyped_storage", "_typed_storage", "record_stream"}
-_OURS = "torchrelay."
 
 
 class _Uses(FollowingMode):
@@ -47,7 +45,7 @@ class _Uses(FollowingMode):
             return func(*args, **kwargs)
         result = func(*args, **kwargs)
         name = getattr(func, "__name__", "")
-        if self.open and name not in _ABOUT_FORM and not _is_ours(sys._getframe(1)):
+        if self.open and name not in _ABOUT_FORM and not is_ours(sys._getframe(1)):
             numbers = self._numbers_of((args, kwargs))
             if numbers:
                 # Making a view of a gradient, or writing to it in place, is no use yet.
@@ -61,16 +59,6 @@ class _Uses(FollowingMode):
         """Return the numbers of the gradients that share memory with the value's tensors."""
         shared = {number for tensor in tensors_of(value) for number in self._memory.shared(tensor)}
         return {number for number in shared if self._there[number]() is not None}
-
-
-def _is_ours(frame: FrameType | None) -> bool:
-    """Return whether torchrelay called a function of torch: it looks at gradients, too. `frame`: the caller's."""
-    while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        if not (module == "torch" or module.startswith("torch.") or module == __name__):
-            return bool(module.startswith(_OURS))
-        frame = frame.f_back
-    return False
 
 
 class GradientUses:

@@ -13,7 +13,6 @@ number of writes is taken to do so again.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -23,17 +22,16 @@ from torchrelay.shim.adapters.raw_memory.list_pointers import pointers
 from torchrelay.shim.adapters.tensors.dtensor import local
 from torchrelay.shim.adapters.tensors.parameter_gradients import gradients_of, put_gradient
 from torchrelay.shim.capture.models import device
+from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.gradients.gradient_fates import Fates
 from torchrelay.shim.gradients.gradient_habits import Habits
 from torchrelay.shim.gradients.gradient_record import GradientRecord, Learned, form_of, zeros
 from torchrelay.shim.gradients.noted_gradient import Fate, NotedGradient, is_plain, refused, versions
 from torchrelay.shim.tensors import digest
-
-if TYPE_CHECKING:
-    from torchrelay.shim.capture.state.host_state import HostState
+from torchrelay.shim.tensors.tensor_bytes import size_bytes
 
 
-class Gradients:
+class KeptGradients:
     """Keep the gradients of the parameters of models and optimizers, by their paths in the catalogue."""
 
     def __init__(self) -> None:
@@ -63,7 +61,8 @@ class Gradients:
         self._told = len(self._habits.kept)
 
     def _note(self, state: HostState, boundary: int) -> None:
-        habits, fates = self._habits, self.fates
+        habits = self._habits
+        fates = self.fates
         self._learn(state)
         self.changed = len(habits.kept) > self._told
         habits.at_boundary(boundary)
@@ -74,7 +73,8 @@ class Gradients:
         if is_same_list and not fates.found and len(fates.light) == sum(present) and present == self._present:
             return  # all of them will be dropped, as ever
         self._present = present
-        before, found = fates.found, dict[str, NotedGradient]()
+        before = fates.found
+        found = dict[str, NotedGradient]()
         light: list[tuple[str, torch.Tensor]] = []
         there: list[tuple[str, torch.Tensor, torch.Tensor]] = []
         for path, parameter, gradient in zip(self._paths, self._parameters, gradients):
@@ -97,7 +97,7 @@ class Gradients:
                 _check_plain(path, gradient)
                 noted.keep(gradient)
         fates.begin_with(found, light)
-        self.copied_bytes = sum(_size_bytes(g.content) for g in found.values() if g.content is not None)
+        self.copied_bytes = sum(size_bytes(g.content) for g in found.values() if g.content is not None)
         self.most_copied_bytes = max(self.most_copied_bytes, self.copied_bytes)
         self.record = self._recorded()
 
@@ -110,7 +110,8 @@ class Gradients:
             return True
         self._named = named
         found = device.parameters(state)
-        self._paths, self._parameters = list(found), list(found.values())
+        self._paths = list(found)
+        self._parameters = list(found.values())
         return False
 
     def _learn(self, state: HostState) -> None:
@@ -121,7 +122,8 @@ class Gradients:
         self._habits.learn(self.fates.found)
 
     def _recorded(self) -> GradientRecord:
-        habits, found = self._habits, self.fates.found
+        habits = self._habits
+        found = self.fates.found
         kept: list[str] = []
         zero: list[str] = []
         pending: list[str] = []
@@ -250,7 +252,10 @@ class Gradients:
             target = now if now is not None and form_of(now) == form else zeros(gradient.parameter, gradient.form)
         with torch.no_grad():
             part = local(target).detach()
-            part.zero_() if content is None else part.copy_(content)
+            if content is None:
+                part.zero_()
+            else:
+                part.copy_(content)
         put_gradient(gradient.parameter, target)
         if content is None:
             gradient.zero_at = versions([target])[0]
@@ -273,7 +278,8 @@ class Gradients:
         `unproven`: paths of gradients that may differ here from the lost rank's.
         """
         self._habits.take_over(learned)
-        self._unproven, self._told = {*unproven}, len(self._habits.kept)
+        self._unproven = {*unproven}
+        self._told = len(self._habits.kept)
         self.fates.begin_with({}, [])
 
 
@@ -285,7 +291,3 @@ def _check_plain(path: str, gradient: torch.Tensor) -> None:
 def _check_carried(path: str, state: HostState) -> None:
     if any(wrappers.is_fsdp1(module) for root in state.roots for module in root.modules()):
         raise UnsupportedError(refused(path, "FullyShardedDataParallel exchanges them by itself"))
-
-
-def _size_bytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()

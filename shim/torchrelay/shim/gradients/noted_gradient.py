@@ -47,7 +47,9 @@ class NotedGradient:
     )
 
     def __init__(self, path: str, parameter: torch.Tensor, gradient: torch.Tensor, version: int) -> None:
-        self.path, self.parameter, self.version = path, parameter, version
+        self.path = path
+        self.parameter = parameter
+        self.version = version
         self.there = weakref.ref(gradient)
         """Returns the gradient's tensor, as long as it lives."""
         self.form: GradientForm | None = None
@@ -68,7 +70,10 @@ class NotedGradient:
     def at_boundary(self, version: int) -> None:
         """Note that the gradient is there at the next boundary, too."""
         self.before = version - self.at_gate if self.at_gate is not None else None
-        self.version, self.at_gate, self.fate, self.content = version, None, Fate.OPEN, None
+        self.version = version
+        self.at_gate = None
+        self.fate = Fate.OPEN
+        self.content = None
 
     def note_form(self, gradient: torch.Tensor) -> None:
         form = form_of(gradient)

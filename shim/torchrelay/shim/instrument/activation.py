@@ -23,6 +23,7 @@ class Activation:
         "before",
         "began",
         "computes",
+        "data_mark",
         "drawn",
         "entered",
         "entry",
@@ -47,7 +48,11 @@ class Activation:
     def __init__(
         self, site: str, frame: FrameType, state: rng.RngState, entry: int, around: Activation | None = None
     ) -> None:
-        self.site, self.frame, self.rng, self.entry, self.around = site, frame, state, entry, around
+        self.site = site
+        self.frame = frame
+        self.rng = state
+        self.entry = entry
+        self.around = around
         self.heads = self.steps = 0
         self.computes = False
         self.graph_at = 0
@@ -60,6 +65,8 @@ class Activation:
         """Whether another process puts the iterator to its place; otherwise it is led there by drawing again."""
         self.replay = False
         self.head = b""
+        self.data_mark = -1
+        """How much data was noted when the state at its present head was walked, or -1."""
         self.made_mark = self.first_mark = self.head_mark = 0
         self.drawn: tuple[Any, ...] = ()
         self.began: tuple[Any, ...] = ()

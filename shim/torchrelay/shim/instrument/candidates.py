@@ -93,7 +93,7 @@ def is_module_class(node: ast.ClassDef) -> bool:
     return any(b.endswith("Module") and b not in _TRAINING_MODULES for b in bases)
 
 
-def is_left_alone(function: FunctionNode, in_module_class: bool, in_package: bool = False) -> bool:
+def is_left_alone(function: FunctionNode, in_module_class: bool, in_package: bool) -> bool:
     """Whether the function is model code or compiled: a compiler that traces it must see the user's program.
 
     A module's methods other than `forward` are often called from it; only those that look like training are rewritten.

@@ -50,7 +50,8 @@ class CodeCache:
                 data = file.read()
             except OSError:
                 return None
-        digest, content = data[:20], data[20:]
+        digest = data[:20]
+        content = data[20:]
         return content if hashlib.blake2b(content, digest_size=20).digest() == digest else None
 
     def store(self, key: str, content: bytes) -> None:

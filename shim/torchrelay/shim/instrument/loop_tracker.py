@@ -44,7 +44,8 @@ class Loop:
     __slots__ = ("_activation", "_iterator", "_tracker")
 
     def __init__(self, tracker: LoopTracker, activation: Activation, iterable: Iterable[Any]) -> None:
-        self._tracker, self._activation = tracker, activation
+        self._tracker = tracker
+        self._activation = activation
         try:
             self._iterator = activation.iterator = iter(iterable)
         except BaseException as error:
@@ -232,7 +233,9 @@ class LoopTracker:
             except BaseException as error:
                 hide_this_frame(error)
                 raise
-        asking, self.asking, steps = self.asking, sys._getframe(1), self._steps
+        asking = self.asking
+        self.asking = sys._getframe(1)
+        steps = self._steps
         try:
             item = self.listener.drawn(iterator, default)
         finally:

@@ -91,7 +91,8 @@ class _Rewriter:
     def __init__(self, filename: str, with_next: bool, package: bool, generators: frozenset[str]) -> None:
         self._filename = filename
         self._with_next = with_next
-        self._package, self._generators = package, generators
+        self._package = package
+        self._generators = generators
         self.sites: list[Site] = []
         self.next_calls = 0
 
@@ -151,7 +152,6 @@ class _Rewriter:
                 file=self._filename,
                 line=node.lineno,
                 end_line=node.end_lineno or node.lineno,
-                body_start=node.body[0].lineno,
                 kind="for" if isinstance(node, ast.For) else "while",
                 parent=scope.parent,
                 function=scope.qualname.removesuffix(".<locals>"),
@@ -203,7 +203,8 @@ def _at(node: Node, place: ast.AST) -> Node:
             ast.copy_location(new, place)
             if isinstance(new, ast.Attribute):
                 # A method is called from the line where its name ends.
-                new.end_lineno, new.end_col_offset = new.lineno, new.col_offset + 1
+                new.end_col_offset = new.col_offset + 1
+                new.end_lineno = new.lineno
         to_visit.extend(ast.iter_child_nodes(new))
     return node
 

@@ -58,7 +58,9 @@ def _led(function: Function) -> GeneratorType[Any, None, None]:
 
 class TitanBatches(ReplayPoint):
     def __init__(self, function: Function, trainer: Any, data_iterable: Any) -> None:
-        self._function, self._trainer, self._data = function, trainer, data_iterable
+        self._function = function
+        self._trainer = trainer
+        self._data = data_iterable
         self._generator = function(trainer, data_iterable)
 
     def __iter__(self) -> Iterator[Any]:

@@ -16,7 +16,7 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters import dynamo
-from torchrelay.shim.capture.models.device import optimizer_tensors
+from torchrelay.shim.capture.models.device import MODEL, OPTIMIZER, whole
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.join.late_write_guard import SettlingWatch
@@ -24,14 +24,18 @@ from torchrelay.shim.step.updates.late_writes import REBOUND, UNKNOWN
 from torchrelay.shim.tensors import digest
 from torchrelay.shim.tensors.tensor_versions import version_of
 
+_NUMBERED = (MODEL, OPTIMIZER)
+"""What paths begin with whose numbers are made of an order."""
 
-class Tail:
+
+class CatchUp:
     """The tensors of a joiner in the rest of a step, and a watch on them.
 
     `own`: all tensors by path, with the donor's content; `late`: how often the donor has written to which of them. `gradients`: of
     the shadow step, by path. Those in `own_gradients` are this rank's own and not the mean over all ranks. `at_head`: the donor
-    stands at the head of the next step, and not in the middle of this one. `carried`: this rank's own by path, with what they held
-    at the step's head. What this part writes to them, the lost rank has.
+    stands at the head of the next step, and not in the middle of this one. `replaced`: it stands there, and the next loop has bound
+    the names to objects of its own, such as another model; what is here is the earlier loop's. `carried`: this rank's own by path,
+    with what they held at the step's head. What this part writes to them, the lost rank has.
     """
 
     def __init__(
@@ -42,17 +46,20 @@ class Tail:
         own_gradients: frozenset[str] = frozenset(),
         *,
         at_head: bool = True,
+        replaced: bool = False,
         carried: Mapping[str, torch.Tensor] = MappingProxyType({}),
     ) -> None:
-        self._own, self._carried = dict(own), carried
+        self._own = dict(own)
+        self._carried = carried
         self._times = late
-        self._at_head = at_head
+        self._at_head = at_head and not replaced
+        self._replaced = replaced
         self._compilations = dynamo.compilations()
         self._content = digest.digests(self._own)
         self._versions = {path: version_of(tensor) for path, tensor in own.items()}
         sources = {**(gradients or {}), **self._own}
         times = {} if UNKNOWN.keys() & late.keys() else late
-        self.watch = SettlingWatch(sources, own_gradients | late.keys(), times, comes_back=at_head)
+        self.watch = SettlingWatch(sources, own_gradients | late.keys(), times, comes_back=self._at_head)
         self.watch.__enter__()
 
     def leave(self) -> None:
@@ -68,8 +75,9 @@ class Tail:
             raise StateMismatchError(
                 "the step runs compiled code after its optimizer step, which rounds differently here"
             )
-        bound = optimizer_tensors(state) if self._at_head else {}
-        now = {path: bound.get(path, self._now(path, state)) for path in self._own}
+        bound = whole(state, state.roots)
+        self._check_names(bound)
+        now = self._now(bound)
         content = digest.digests(now)
         changed = {path for path in self._own if content[path] != self._content[path]}
         self.watch.late(changed)
@@ -92,16 +100,37 @@ class Tail:
                 yield state.path(number), node.obj
         for root in state.roots:
             yield from root.named_buffers()
+        bound = whole(state, state.roots)
         for path, tensor in self._carried.items():
-            yield path, state.large.get(path.removeprefix("value."), tensor)
+            yield path, tensor
+            yield path, bound.get(path, tensor)
 
-    def _now(self, path: str, state: HostState) -> torch.Tensor:
-        """Return the tensor at the path.
+    def _check_names(self, bound: Mapping[str, torch.Tensor]) -> None:
+        """Check that each of these tensors of models and optimizers still has its name, as far as it has one.
 
-        One that has taken the place of another is the donor's as of the next head, and not before.
+        Models and optimizers are numbered in the order in which variables lead to them. Where this rank alone has bound a variable,
+        the donor's numbers are others from here on, and tensors of one form would be exchanged.
         """
-        own = self._own[path]
-        return state.large.get(path.removeprefix("value."), own) if self._at_head else own
+        names: dict[int, set[str]] = {}
+        for path, tensor in bound.items():
+            names.setdefault(id(tensor), set()).add(path)
+        for path, tensor in self._own.items():
+            if path.startswith(_NUMBERED) and path not in names.get(id(tensor), {path}):
+                raise StateMismatchError(
+                    f"{path} is called {min(names[id(tensor)])} by now: other ranks may call it otherwise"
+                )
+
+    def _now(self, bound: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        """Return the tensors at the paths. `bound`: what is bound there by now.
+
+        One that has taken the place of another is the donor's as of the next head, and not before, but for those of models.
+        """
+        if self._replaced:
+            return self._own
+        return {
+            path: bound.get(path, own) if self._at_head or path.startswith(MODEL) else own
+            for path, own in self._own.items()
+        }
 
     def _check_writes(self) -> None:
         """Check that donor and joiner have gone the same way, where torch counts writes."""

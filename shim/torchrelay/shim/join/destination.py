@@ -25,9 +25,12 @@ from torchrelay.shim.saves import save_records
 from torchrelay.shim.tensors.tensor_bytes import write
 
 if TYPE_CHECKING:
+    from torchrelay.shim.replicas.own_tensor_copies import OwnCopy
     from torchrelay.shim.transfer import Arrived, TensorInfo, TransferStats
     from torchrelay.shim.transfer.pace import Moved
 
+_BESIDE = (device.GRADIENT, device.EFFECTS)
+"""What a rank's own copy has beside tensors that have a place here begins with these."""
 _CONNECTIONS = 4
 _DEADLINE_S = 300.0
 
@@ -42,8 +45,8 @@ class Destination:
     `behind`: the step's update is done, the next head is not reached: what a donor has bound anew between two training loops is
     received as it was before.
 
-    `carried`: paths of tensors that come from the lost rank's own copy, whatever a donor has in their place, or that are as the
-    update has left them.
+    `copy`: what the lost rank has copied of its own tensors, whatever a donor has in their place. `carried`: paths of further
+    tensors that do not come from a donor.
     """
 
     def __init__(
@@ -53,15 +56,23 @@ class Destination:
         saves: Mapping[str, torch.Tensor],
         *,
         behind: bool = False,
+        copy: OwnCopy | None = None,
         carried: Collection[str] = (),
     ) -> None:
-        self._state, self._saves, self._behind = state, saves, behind
-        self._carried = self._from_copy = frozenset(carried)
+        self._state = state
+        self._saves = saves
+        self._behind = behind
+        self._copy = copy
+        copied = [] if copy is None else [path for path in copy.views if not path.startswith(_BESIDE)]
+        self._copied = frozenset(copied)
+        self._carried = self._copied.union(carried)
         self.has_before = False
         """Whether the donor has tensors of the next loop, and those of the one before beside them."""
         self._needed = {f"value.{path}" for path in needed} - self._carried
         self._own = device.catalogue(state, state.roots)
         self._arrived: Arrived | None = None
+        self._infos: tuple[TensorInfo, ...] = ()
+        """Of what the donor has."""
         self._elsewhere: dict[str, torch.Tensor] = {}
         """What the donor has and nobody here needs."""
         self.gradients: dict[str, torch.Tensor] = {}
@@ -110,8 +121,12 @@ class Destination:
         return {path: tensor for path, tensor in found.items() if path not in self._carried}
 
     def effects(self) -> dict[Way, Effect] | None:
-        """Return what the donor's update has left beside tensors; None where the donor has not looked."""
-        return None if self._effects is None else payload.load(tensor_bytes(self._effects), dict)
+        """Return what the update has left beside tensors; None where nobody has looked.
+
+        That is the lost rank's own update where it has left a copy, and the donor's else.
+        """
+        left = self._effects if self._copy is None else self._copy.views.get(device.EFFECTS)
+        return None if left is None else payload.load(tensor_bytes(left), dict)
 
     def take_updated(self) -> None:
         """Put what the update has left into the tensors that a donor has written to since.
@@ -130,7 +145,9 @@ class Destination:
         for path, parameter in self._parameters().items():
             content = self._updated.get(device.GRADIENT + path)
             (gradient,) = gradients_of([parameter])
-            if content is not None and gradient is not None and gradient.shape == content.shape:
+            if path in self._copied or content is None or gradient is None:
+                continue
+            if gradient.shape == content.shape:
                 with torch.no_grad():
                     gradient.copy_(content)
                 found.add(device.GRADIENT + path)
@@ -140,12 +157,42 @@ class Destination:
         """Return the tensors that are this rank's own, and not the donor's."""
         return {path: self._own[path] for path in self._carried}
 
-    def from_copy(self) -> dict[str, torch.Tensor]:
-        """Return the tensors that come from the lost rank's own copy. Raises StateMismatchError where one is not here."""
-        missing = self._from_copy - self._own.keys()
-        if missing:
-            raise StateMismatchError(f"this process has no tensor {min(missing)}")
-        return {path: self._own[path] for path in self._from_copy}
+    def put_copy(self) -> bool:
+        """Fill what the lost rank has copied of its own tensors. Return whether there is such a copy.
+
+        Raises StateMismatchError where one has no place here.
+        """
+        if self._copy is None:
+            return False
+        for info in self._copy.infos:
+            if info.path in self._copied and info.path not in self._own:
+                self._optimizer_state(info)
+        self._copy.put({path: self._own[path] for path in self._copied})
+        self._order_optimizer_state((*self._infos, *self._copy.infos))
+        return True
+
+    def copied(self) -> list[str]:
+        """Return the paths of all that the lost rank has copied, but what its update has left beside tensors."""
+        views = {} if self._copy is None else self._copy.views
+        return [path for path in views if path != device.EFFECTS]
+
+    def put_copied_gradients(self) -> None:
+        """Put the gradients that the lost rank has copied behind its update in place of this process's own."""
+        copied = self._copied_gradients()
+        for path, parameter in self._parameters().items():
+            (gradient,) = gradients_of([parameter])
+            content = copied.get(path)
+            if content is not None and gradient is not None and local(gradient).shape == content.shape:
+                with torch.no_grad():
+                    local(gradient).detach().copy_(content)
+
+    def known_gradients(self) -> frozenset[str]:
+        """Return the paths of gradients that have come, or that the lost rank has copied."""
+        return frozenset(self.gradients) | {device.GRADIENT + path for path in self._copied_gradients()}
+
+    def _copied_gradients(self) -> dict[str, torch.Tensor]:
+        views = {} if self._copy is None else self._copy.views
+        return {p.removeprefix(device.GRADIENT): v for p, v in views.items() if p.startswith(device.GRADIENT)}
 
     def again(self, state: HostState | None = None) -> Destination:
         """Return a destination for the same tensors once more.
@@ -154,9 +201,9 @@ class Destination:
         """
         if state is not None and self.has_before:
             # What another loop has beside models, nobody knows.
-            return Destination(state, (), self._saves, carried=self._carried)
+            return Destination(state, (), self._saves, copy=self._copy, carried=self._carried)
         needed = [path.removeprefix("value.") for path in self._needed]
-        return Destination(state or self._state, needed, self._saves, carried=self._carried)
+        return Destination(state or self._state, needed, self._saves, copy=self._copy, carried=self._carried)
 
     def own_gradients(self) -> dict[str, torch.Tensor]:
         """Return the gradients of a shadow step: this process's own, not those of all ranks."""
@@ -164,7 +211,7 @@ class Destination:
 
     def enter(self, record: GradientRecord, *, own: bool) -> set[str]:
         """Put the gradients at a boundary's head, as `gradient_record.put` does."""
-        return put(record, self._parameters(), self._received(), own=own)
+        return put(record, self._parameters(), self._received() | self._copied_gradients(), own=own)
 
     def make_gradients(self, record: GradientRecord) -> None:
         """Make gradients as there were at a boundary, without their content: for a step that is gone through without peers."""
@@ -180,7 +227,10 @@ class Destination:
 
         Returns the paths of those that it has not given.
         """
-        forms, received, left = dict(record.forms), self._received(), set()
+        forms = dict(record.forms)
+        received = self._received()
+        copied = self._copied_gradients()
+        left = set()
         for path, parameter in device.parameters(self._state).items():
             (gradient,) = gradients_of([parameter])
             if path in received:
@@ -189,7 +239,7 @@ class Destination:
                     put_gradient(parameter, gradient)
                 with torch.no_grad():
                     local(gradient).detach().copy_(received[path])
-            elif gradient is not None:
+            elif gradient is not None and path not in copied:
                 left.add(path)
         return left
 
@@ -199,7 +249,8 @@ class Destination:
         return {} if any(map(wrappers.is_fsdp1, modules)) else device.parameters(self._state)
 
     def _received(self) -> dict[str, torch.Tensor]:
-        return {path.removeprefix(device.GRADIENT): tensor for path, tensor in self.gradients.items()}
+        found = {path.removeprefix(device.GRADIENT): tensor for path, tensor in self.gradients.items()}
+        return {path: tensor for path, tensor in found.items() if path not in self._copied}
 
     def place(self, infos: Sequence[TensorInfo]) -> Mapping[str, torch.Tensor]:
         """Return the tensors to fill, by path. Raises StateMismatchError for one that has no place here."""
@@ -207,7 +258,10 @@ class Destination:
         self.received = frozenset(info.path.removeprefix(device.BEFORE) for info in infos)
         self.has_before = bool(before)
         # What an earlier donor had beside them may have come in part, or from somebody else.
-        self.gradients, self.results, self._updated, self._effects = {}, {}, {}, None
+        self.gradients = {}
+        self.results = {}
+        self._updated = {}
+        self._effects = None
         if not before:
             return self._place(infos)
         if not self._behind:
@@ -225,7 +279,11 @@ class Destination:
         for info in infos:
             tensor = self._own.get(info.path)
             if info.path.startswith(device.GRADIENT):
-                tensor = self.gradients[info.path] = self._room(info, self.gradients)
+                tensor = self._room(info, self.gradients)
+                if (
+                    info.path.removeprefix(device.GRADIENT) not in self._copied
+                ):  # else it belongs to a part that is the donor's own
+                    self.gradients[info.path] = tensor
             if info.path.startswith(device.UPDATED):
                 tensor = self._updated[info.path.removeprefix(device.UPDATED)] = self._room(info, {})
             if info.path == device.EFFECTS:
@@ -243,6 +301,7 @@ class Destination:
             if info.path in self._carried:
                 tensor = self._room(info, {})
             found[info.path] = tensor if tensor is not None else self._optimizer_state(info)
+        self._infos = tuple(infos)
         missing = self._needed - found.keys()
         if missing:
             raise StateMismatchError(f"the donor has no tensor {', '.join(sorted(missing)[:5])}")

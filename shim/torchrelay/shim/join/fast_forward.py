@@ -17,12 +17,13 @@ from torchrelay.shim.capture import rng
 from torchrelay.shim.data import data_loader
 from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.journal import payload
-from torchrelay.shim.script.sites import SITES
+from torchrelay.shim.script.sites import SITES, changed_since
 
 if TYPE_CHECKING:
     from torchrelay.shim.step.engine import Engine
 
 _EXHAUSTED = object()
+_SHOWN_FILES = 3
 
 
 @dataclass
@@ -52,17 +53,26 @@ class Joining(Protocol):
     def check_answered(self) -> None: ...
 
 
+def check_texts(set_up: payload.SetUpJournal) -> None:
+    """Raise StateMismatchError if set-up has loaded a file here that held something else when the rank loaded it."""
+    if changed := changed_since(set_up.texts):
+        names = ", ".join(changed[:_SHOWN_FILES])
+        raise StateMismatchError(f"{names}: changed since the rank was started that runs it")
+
+
 def _goal(passed: payload.PassedLoop, depth: int) -> Goal:
     gate = payload.load(passed.gate, payload.GateJournal) if passed.gate else None
     journal = payload.load(passed.journal, payload.BoundaryJournal)
     return Goal(journal, passed.trees, depth, gate, heads=passed.heads)
 
 
-class WayIn:
+class FastForward:
     """Listener of the loops until the joiner has entered."""
 
     def __init__(self, engine: Engine, set_up: payload.SetUpJournal, joining: Joining) -> None:
-        self._engine, self._set_up, self._joining = engine, set_up, joining
+        self._engine = engine
+        self._set_up = set_up
+        self._joining = joining
         self._goals = deque(_goal(passed, 0) for passed in set_up.passed)
         self._chain: list[Activation] = []
         """Of the loops that are running, those that the next goal is in, as far as they were reached."""
@@ -96,7 +106,9 @@ class WayIn:
 
     def _look_for_plan(self, activation: Activation) -> None:
         """Wait for the plan, where the others say where they meet, at a loop at which the script may have to be entered."""
-        place, goals, set_up = (activation.site, activation.entry), self._goals, self._set_up
+        place = (activation.site, activation.entry)
+        goals = self._goals
+        set_up = self._set_up
         if goals and goals[-1].last:
             return
         before = set_up.collectives, set_up.passed
@@ -124,7 +136,8 @@ class WayIn:
 
         This loop is passed like others then.
         """
-        known, newer = self._set_up, self._joining.newer_set_up()
+        known = self._set_up
+        newer = self._joining.newer_set_up()
         over = () if newer is None else newer.passed[len(known.passed) :]
         if newer is None or not over or (over[0].site, over[0].entry) != place:
             return False
@@ -145,7 +158,8 @@ class WayIn:
             return
         draws = self._engine.draws
         if link.draw is not None:
-            activation.entered, self._own[id(activation)] = True, activation.iterator
+            activation.entered = True
+            self._own[id(activation)] = activation.iterator
             activation.iterator = iter([None])
         elif link.iterator is not None:
             activation.iterator = iter([link.item])
@@ -181,7 +195,9 @@ class WayIn:
             activation.iterator = link.iterator
         elif activation.iterator is not None:
             self._lead(activation, link)
-        activation.heads, activation.rng, activation.entry = link.heads, link.entry_rng, link.entry
+        activation.heads = link.heads
+        activation.rng = link.entry_rng
+        activation.entry = link.entry
         if depth < len(goal.journal.links) - 1:
             self._pass_head(goal, activation, depth, link)
         elif goal.last:
@@ -203,6 +219,7 @@ class WayIn:
         state: payload.HeadState | None = payload.load(link.head, payload.HeadState) if link.head else None
         if state is not None:  # otherwise it is the first head, where everything is as set-up has left it
             self._joining.put(goal, state.nodes, activation.frame, whole=False)
+            activation.data_mark = state.data_mark
             self._engine.saves.pass_to(state.saves)
             self._engine.wrapped.built = state.built
             process_group.name_from(state.groups)
@@ -220,7 +237,8 @@ class WayIn:
         self._engine.saves.pass_to(goal.journal.saves[0])
         self._engine.draws.expected.clear()
         rng.restore(goal.journal.rng)
-        self._stepping, self._early = activation, 0
+        self._stepping = activation
+        self._early = 0
         self._over = list(zip(self._chain[goal.depth :], goal.heads))
         self._engine.updates.whole.communicating |= {*goal.journal.communicating}
         self._heads = abs(goal.gate.heads) if goal.gate is not None else activation.heads

@@ -11,7 +11,7 @@ from torchrelay.protocol.words.positions import JoinerAction
 from torchrelay.shim.capture import rng
 from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.join.destination import Destination
-from torchrelay.shim.join.fast_forward import Goal, WayIn
+from torchrelay.shim.join.fast_forward import FastForward, Goal, check_texts
 from torchrelay.shim.join.joiner_dialogue import Dialogue
 from torchrelay.shim.join.put_state import put_state
 from torchrelay.shim.join.restore_at_boundary import arrive
@@ -28,15 +28,18 @@ class Joiner:
     """Enters where its way in ends; from there on the engine is what the loops talk to."""
 
     def __init__(self, engine: Engine, assign: Assign, staging: Staging) -> None:
-        self._engine, self._staging = engine, staging
+        self._engine = engine
+        self._staging = staging
         self._dialogue = Dialogue(engine, assign.generation)
-        set_up: payload.SetUpJournal = payload.load(assign.set_up, payload.SetUpJournal)
-        engine.join_by(WayIn(engine, set_up, self), set_up.collectives)
+        self._set_up: payload.SetUpJournal = payload.load(assign.set_up, payload.SetUpJournal)
+        engine.join_by(FastForward(engine, self._set_up, self), self._set_up.collectives)
 
     # On the way in.
 
     def wait_for_plan(self) -> payload.BoundaryJournal:
-        self._dialogue.wait_for_plan()
+        plan = self._dialogue.wait_for_plan()
+        if not plan.directory:  # from a checkpoint all enter anew, with the files that there are
+            check_texts(self._set_up)
         assert self._dialogue.journal is not None
         return self._dialogue.journal
 
@@ -56,7 +59,9 @@ class Joiner:
     # At the head.
 
     def enter(self, goal: Goal, activation: Activation) -> None:
-        engine, journal, plan = self._engine, goal.journal, self._dialogue.plan
+        engine = self._engine
+        journal = goal.journal
+        plan = self._dialogue.plan
         assert plan is not None
         engine.arrive()
         left = arrive(engine, goal, activation)

@@ -26,9 +26,11 @@ from torchrelay.shim.adapters.parallel import ddp_layouts
 from torchrelay.shim.gradients.gradient_record import GradientRecord
 from torchrelay.shim.join.destination import Destination
 from torchrelay.shim.journal import payload
-from torchrelay.shim.journal.writer import script_frames
+from torchrelay.shim.journal.script_modules import script_frames
 from torchrelay.shim.recovery import new_generation
-from torchrelay.shim.replicas.lender import Lender
+from torchrelay.shim.replicas.first_writes import paths_of
+from torchrelay.shim.replicas.lender import CopyServer
+from torchrelay.shim.replicas.own_tensor_copies import OwnCopy
 from torchrelay.shim.script.guard import reason_of
 
 if TYPE_CHECKING:
@@ -37,13 +39,14 @@ if TYPE_CHECKING:
 
 class Dialogue:
     def __init__(self, engine: Engine, generation: int) -> None:
-        self._engine, self.generation = engine, generation
+        self._engine = engine
+        self.generation = generation
         self.plan: Plan | None = None
         self.journal: payload.BoundaryJournal | None = None
         """Of the boundary where the lost rank's state is known."""
         self.gate: payload.GateJournal | None = None
         """Of the gate behind it, where the others have passed that."""
-        self._lender = Lender(engine.link, engine.comms.address, engine.protection, engine.log)
+        self._lender = CopyServer(engine.link, engine.comms.address, engine.protection, engine.log)
         self._is_receiving = False
         """What fails then may be the way that the tensors take."""
         self.is_over = False
@@ -81,6 +84,21 @@ class Dialogue:
                 raise StateMismatchError(
                     f"{', '.join(self.gate.lost)}: made by the lost rank's step, read after it, and not in its journal"
                 )
+        self._check_proven(plan, self.journal)
+
+    def _check_proven(self, plan: Plan, journal: payload.BoundaryJournal) -> None:
+        """Raise StateMismatchError where a donor holds alike what the lost rank has first written since they were compared."""
+        if plan.compared < 0 or plan.kept or plan.directory:
+            return
+        unproven = dict((*journal.unproven, *(self.gate.unproven if self.gate is not None else ())))
+        first = {path for path, at in unproven.items() if at > plan.compared} | (
+            plan.late.keys() & paths_of(journal.quiet)
+        )
+        lacking = sorted(first.difference(plan.carried))
+        if lacking:
+            raise StateMismatchError(
+                f"{lacking[0]}: the lost rank has made it, or written to it for the first time, since ranks compared what they hold"
+            )
 
     def begin_anew(self, error: Exception) -> None:
         """Begin anew in a newer generation.
@@ -90,7 +108,8 @@ class Dialogue:
         recovery = self._engine.recovery
         if not recovery.is_of_the_past(self.generation, error) or recovery.is_abandoned(self.generation):
             raise error
-        before, self.plan = self.plan, None
+        before = self.plan
+        self.plan = None
         assert before is not None
         self.generation = recovery.announced
         plan = self.wait_for_plan()
@@ -109,11 +128,29 @@ class Dialogue:
     # What donors give.
 
     def destination(self, innermost: FrameType, *, behind: bool = False) -> Destination:
-        """Return where tensors arrive: what the script holds in the frames up to `innermost`. `behind`: as in Destination."""
+        """Return where tensors arrive: what the script holds in the frames up to `innermost`. `behind`: as in Destination.
+
+        Raises JournalError, StateMismatchError where the lost rank has not left the copy that the plan counts on.
+        """
         assert self.journal is not None
         state = self._engine.writer.walk(script_frames(innermost))
-        carried = self.plan.carried if self.plan is not None else ()
-        return Destination(state, self.journal.large, self._engine.saves.tensors(), behind=behind, carried=carried)
+        copy = self._own_copy(behind=behind)
+        return Destination(state, self.journal.large, self._engine.saves.tensors(), behind=behind, copy=copy)
+
+    def _own_copy(self, *, behind: bool) -> OwnCopy | None:
+        """Return what the lost rank has copied of its own tensors for where tensors arrive; None where that is not needed."""
+        plan = self.plan
+        own = self._engine.own
+        assert plan is not None
+        assert self.journal is not None
+        if not plan.carried or (plan.action != JoinerAction.ENTER and not behind):
+            return None
+        if own is None:
+            raise StateMismatchError("this process takes no copies of a rank's own tensors")
+        copy = own.left(plan.target if behind else self.journal.boundary, behind_update=behind)
+        if missing := set(plan.carried) - copy.views.keys():
+            raise StateMismatchError(f"the lost rank has not copied {min(missing)} in this step")
+        return copy
 
     def receive(self, destination: Destination) -> Transferred:
         assert self.plan is not None
@@ -125,17 +162,16 @@ class Dialogue:
         return stats.report(self.generation)
 
     def _take_carried(self, destination: Destination) -> None:
-        """Fill what is carried from the lost rank's own copy, where the plan says so. Raises JournalError, StateMismatchError."""
-        assert self.plan is not None
+        """Fill what is carried from the lost rank's own copy, where the plan says so. Raises StateMismatchError."""
+        plan = self.plan
+        own = self._engine.own
+        assert plan is not None
         assert self.journal is not None
-        own, copied = self._engine.own, self.journal.carried
-        missing = set(self.plan.carried) - set(copied if own is not None else ())
-        if missing:
-            raise StateMismatchError(f"the lost rank has not copied {min(missing)} at the head of this step")
-        if own is not None and self.plan.carried:
-            own.enter(self.journal.boundary, destination.from_copy())
-        elif own is not None and copied:
-            own.carry_on(copied)  # the tensors are here already
+        if destination.put_copy():
+            assert own is not None
+            own.go_on(destination.copied(), self.journal.boundary, from_head=plan.action == JoinerAction.ENTER)
+        elif own is not None:
+            own.go_on_as_before(self.journal.boundary)
 
     def moved(self, done_bytes: int, total_bytes: int) -> None:
         self._send(BytesDone(self.generation, done_bytes, total_bytes))
@@ -169,7 +205,8 @@ class Dialogue:
 
     def _take_place(self, target: int) -> None:
         """Check that this process is in all of the new groups, and lay out its models as the others'."""
-        engine, plan = self._engine, self.plan
+        engine = self._engine
+        plan = self.plan
         assert plan is not None
         if engine.new_groups is not None:
             engine.new_groups.check_incomplete(engine.records.others or {})

@@ -56,18 +56,23 @@ class OwnUpdate:
         given: Mapping[Way, Effect] | None,
         changed_before: Collection[tuple[Way, bool]],
         received: Collection[str] = frozenset(),
+        *,
+        is_own: bool = False,
     ) -> None:
         """`now`: the state behind the update. `given`: what the donor's update has changed; None where the donor has not looked.
         `changed_before`: what earlier updates of the lost rank have changed, with whether that was more than a first value: ranks
         that have the same in one that others have changed, have it by more than initialisation. `received`: paths of the tensors
-        that have come.
+        that have come. `is_own`: `given` is of the lost rank's own update.
 
         Raises StateMismatchError where that does not tell what the lost rank's update has left.
         """
         before = effects.leaves(self._at_gate, range(len(self._at_gate.nodes)))
-        own, places = effects.effects(self._at_gate, now), effects.leaves(now, range(len(now.nodes)))
+        own = effects.effects(self._at_gate, now)
+        places = effects.leaves(now, range(len(now.nodes)))
         for way in dict.fromkeys((*own, *(given or ()))):
-            mine, state, place = own.get(way), now, places.get(way)
+            mine = own.get(way)
+            state = now
+            place = places.get(way)
             if place is None:
                 state, place = _place_in(now, self._at_gate, before.get(way))
             if place is None:
@@ -84,9 +89,11 @@ class OwnUpdate:
             was = (before[way].value,) if way in before else ()
             had_one = there is not None and bool(there.before)
             is_repeated = there is not None and (way, had_one) in changed_before and alike(was, there.before)
-            if there is not None and is_repeated and there.after:
+            if there is not None and (is_own or is_repeated) and there.after:
                 effects.put(state, place, there.after[0])
-            elif mine is not None and not (given is None and effects.is_counter(mine)):
+                continue
+            is_missed = there is not None and mine is None and alike(was, there.before)
+            if is_missed or (mine is not None and not (given is None and effects.is_counter(mine))):
                 raise _unknown(way)
 
     def _may_have_read(self) -> bool:

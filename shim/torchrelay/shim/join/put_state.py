@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -13,21 +13,28 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.cpython.cycles import CyclePlace, iterator_of
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.handlers import HANDLERS
+from torchrelay.shim.capture.handlers.data import DataForm, form_of
 from torchrelay.shim.capture.handlers.generators import fill_where_alike, generators_to_begin
+from torchrelay.shim.capture.iteration import data_content
+from torchrelay.shim.capture.iteration.data_changes import data_sets_below
+from torchrelay.shim.capture.iteration.data_places import places_of_parts
 from torchrelay.shim.capture.iteration.loader_order import LOADER_OF, LoaderIter
 from torchrelay.shim.capture.models.aliases import is_by_value
 from torchrelay.shim.capture.models.module_state import put_tree
 from torchrelay.shim.capture.records.encode import EncodedNode, decode
 from torchrelay.shim.capture.records.rebuild import StateRebuild
 from torchrelay.shim.capture.records.set_up_trees import tree_of
+from torchrelay.shim.capture.state.data_origins import DataOrigins, Maker
 from torchrelay.shim.capture.state.parts import is_set_up
+from torchrelay.shim.capture.values.by_identity import held
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
 from torchrelay.shim.data import lead_iterators
 from torchrelay.shim.journal import last_draw, payload
-from torchrelay.shim.journal.writer import script_frames
+from torchrelay.shim.journal.script_modules import script_frames
 
 if TYPE_CHECKING:
+    from torchrelay.shim.instrument.activation import Activation
     from torchrelay.shim.step.engine import Engine
 
 
@@ -61,7 +68,8 @@ def put_state(
         rebuild = _resolved(engine, nodes, innermost, whole=False)
     _fill_early(rebuild, (loaders or {}).values())
     for number, record in (loaders or {}).items():
-        there, kind = rebuild.objects[number], nodes[number].kind
+        there = rebuild.objects[number]
+        kind = nodes[number].kind
         if any(there is iterator for iterator in kept):
             continue
         if kind is Kind.CYCLE:
@@ -82,7 +90,8 @@ def _lead_cycle(
     engine: Engine, rebuild: StateRebuild, number: int, place: CyclePlace, record: payload.LoaderRecord
 ) -> None:
     there = rebuild.objects[number]
-    loader, source = ABSENT, iterator_of(there)
+    loader = ABSENT
+    source = iterator_of(there)
     if record.loader >= 0:
         loader = rebuild.objects[record.loader]
     elif isinstance(source, LoaderIter):
@@ -111,7 +120,8 @@ def _lead_iterator(engine: Engine, rebuild: StateRebuild, number: int, record: p
     if loader is ABSENT:
         raise StateMismatchError("a data loader's iterator is not where the lost rank had it, nor is its loader")
     made, last = lead_iterators.rebuild(engine.draws, loader, record, there)
-    rebuild.objects[number], rebuild.last[id(made)] = made, last
+    rebuild.objects[number] = made
+    rebuild.last[id(made)] = last
     return made
 
 
@@ -120,7 +130,8 @@ def _draw_again(engine: Engine, rebuild: StateRebuild, draw: last_draw.WrittenDr
 
     Returns loaders' iterators that have their places by that.
     """
-    activation, draws = engine.tracker.stack[-1], engine.draws
+    activation = engine.tracker.stack[-1]
+    draws = engine.draws
     written = {number: decode([data])[0] for number, data in draw.nodes.items()}
     for number, node in written.items():
         rebuild.also(number, node)
@@ -140,7 +151,8 @@ def _draw_again(engine: Engine, rebuild: StateRebuild, draw: last_draw.WrittenDr
         HANDLERS[node.kind].fill(rebuild, node, rebuild.objects[number])
     rng.restore(draw.rng)
     engine.tracker.drawing = activation
-    expected, draws.expected = draws.expected, deque(None if r is None else (r, False) for r in draw.began)
+    expected = draws.expected
+    draws.expected = deque(None if r is None else (r, False) for r in draw.began)
     known = {id(iterator): track.epoch for iterator, track in draws.tracks.items()}
     try:
         with engine.records.answering(draw.collectives):
@@ -148,7 +160,8 @@ def _draw_again(engine: Engine, rebuild: StateRebuild, draw: last_draw.WrittenDr
     except StopIteration as e:
         raise StateMismatchError("a loop's iterator ends here before the item that it has yielded") from e
     finally:
-        engine.tracker.drawing, draws.expected = None, expected
+        engine.tracker.drawing = None
+        draws.expected = expected
     if last_draw.mark_of(activation.item) != draw.mark:
         raise StateMismatchError("a loop's iterator yields another item here than it did in the lost rank")
     return kept + [
@@ -166,16 +179,30 @@ def _resolved(
     while True:
         loops = [activation.iterator for activation in engine.tracker.stack]
         namespaces = engine.writer.modules.namespaces()
-        made = engine.trees.made_data
-        was_made = (
-            (lambda obj: True) if at_gate else made.has_made
-        )  # what the step makes this process has made by itself
+        origins = engine.trees.data_origins
+        was_made = _anything if at_gate else stands_for_made(origins, engine.tracker.stack)
         rebuild = StateRebuild(
-            script_frames(innermost), namespaces, engine.saves.future, loops, opens=engine.opens, was_made=was_made
+            script_frames(innermost),
+            namespaces,
+            engine.saves.future,
+            loops,
+            opens=engine.opens,
+            was_made=was_made,
+            known_data=origins.stand_ins(),
+            data_mark=max((activation.data_mark for activation in engine.tracker.stack[:-1]), default=-1),
         )
         rebuild.resolve(nodes)
-        for obj, is_made in rebuild.data() if not at_gate else ():
-            made.note((obj,), made=is_made)
+        if not at_gate:
+            _compare_content(rebuild, origins)
+            for obj, form in rebuild.data():
+                origins.take_over(obj, Maker(form.maker), form.seen_at, form.place, form.number, form.content or None)
+            for obj, form in rebuild.data():
+                places = places_of_parts(obj, form.place) if form.place else {}
+                for part in data_sets_below(obj):
+                    origins.take_over(part, Maker(form.maker), form.seen_at, places.get(id(part), ()))
+            for obj in rebuild.displaced:
+                origins.take_over(obj, Maker.EACH_PROCESS, 0)
+            origins.recorded.update({number: held(obj) for number, obj in rebuild.told_apart()})
         engine.draws.made_generators.update(rebuild.made_generators)
         engine.trees.rebound |= rebuild.rebound
         for node, array in rebuild.each(Kind.NDARRAY):
@@ -189,6 +216,39 @@ def _resolved(
         begun.append(generator)
         with engine.records.alone():  # the lost rank's first draw was in a step that is over: nobody has its record
             engine.draws.start(generator)
+
+
+def _compare_content(rebuild: StateRebuild, origins: DataOrigins) -> None:
+    """Compare the data that this process has made with what the lost rank's training had, where that is not carried.
+
+    Raises StateMismatchError where they are not the same.
+    """
+    for node, obj in rebuild.data_found():
+        form = form_of(node)
+        if form.is_made and form.content and not origins.has_made(obj):
+            names = data_content.differing(obj, form.content)
+            if names:
+                raise StateMismatchError(
+                    f"{rebuild.path(node)}: this process has made its own {type(obj).__name__}, as the lost rank had in an "
+                    f"earlier iteration, and its {', '.join(names[:3])} came out otherwise"
+                )
+
+
+def stands_for_made(origins: DataOrigins, stack: Sequence[Activation]) -> Callable[[Any, DataForm], bool]:
+    """Return whether data of this process can stand for what the lost rank's training has made. `stack`: the running loops.
+
+    Behind the head of an outer loop this process has begun an iteration itself, which has made what was not there at the head. It
+    cannot stand for what nothing is known of.
+    """
+    is_behind_head = any(activation.data_mark >= 0 for activation in stack[:-1])
+    return lambda obj, form: (
+        origins.has_made(obj) or (is_behind_head and not origins.knows(obj) and not form.is_any_content)
+    )
+
+
+def _anything(obj: Any, form: DataForm) -> bool:
+    """Return True: at a gate this process has done the step, and made its data, itself."""
+    return True
 
 
 def _put_bases(nodes: list[EncodedNode], objects: list[Any], trees: tuple[Any, ...]) -> None:

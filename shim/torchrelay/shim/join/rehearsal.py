@@ -24,7 +24,8 @@ from torchrelay.protocol.names import (
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.records.difference import Difference
 from torchrelay.shim.capture.state.host_state import HostState
-from torchrelay.shim.join.fast_forward import Goal, WayIn
+from torchrelay.shim.instrument.activation import Activation
+from torchrelay.shim.join.fast_forward import FastForward, Goal, check_texts
 from torchrelay.shim.join.put_state import put_state
 from torchrelay.shim.join.restore_at_boundary import arrive
 from torchrelay.shim.journal import payload
@@ -35,7 +36,6 @@ from torchrelay.shim.set_up.staging import Staging
 from torchrelay.shim.step import boundary_proof
 
 if TYPE_CHECKING:
-    from torchrelay.shim.instrument.activation import Activation
     from torchrelay.shim.join.rehearsing import RehearsalProcess
     from torchrelay.shim.step.engine import Engine
 
@@ -50,11 +50,13 @@ class Rehearsal:
 
     def __init__(self, engine: Engine, child: RehearsalProcess) -> None:
         order = child.order
-        self._engine, self._order, self._child = engine, order, child
+        self._engine = engine
+        self._order = order
+        self._child = child
         self._began_s = time.monotonic()
-        set_up: payload.SetUpJournal = payload.load(order.set_up, payload.SetUpJournal)
+        self._set_up: payload.SetUpJournal = payload.load(order.set_up, payload.SetUpJournal)
         self._journal: payload.BoundaryJournal = payload.load(order.journal, payload.BoundaryJournal)
-        engine.join_by(WayIn(engine, set_up, self), set_up.collectives)
+        engine.join_by(FastForward(engine, self._set_up, self), self._set_up.collectives)
         self._staging = Staging(engine.set_up, leaves_no_trace=True)
         self._staging.begin()
         engine.opens = self._staging.open
@@ -67,6 +69,7 @@ class Rehearsal:
             self._end(REHEARSAL_OPEN, "the training loop was not known at that boundary")
         if self._journal.iterators:
             raise StateMismatchError(f"{', '.join(self._journal.iterators)}: what it yields next is not known")
+        check_texts(self._set_up)
         return self._journal
 
     def newer_set_up(self) -> None:
@@ -99,7 +102,8 @@ class Rehearsal:
 
     def failed(self, error: BaseException) -> None:
         """Report `error`, which the script or the way to the boundary has raised: that is no failure of the script's."""
-        place, reason = _raised_at(error), reason_of(error)
+        place = _raised_at(error)
+        reason = reason_of(error)
         if isinstance(error, _OF_THIS_MOMENT) or (
             isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
         ):

@@ -55,7 +55,9 @@ class RehearsalProcess:
     """The process that rehearses. `folder`: where its journal lies, and its files go."""
 
     def __init__(self, order: Rehearse, pipe: int, folder: str) -> None:
-        self.order, self._pipe, self.folder = order, pipe, folder
+        self.order = order
+        self._pipe = pipe
+        self.folder = folder
         self._pid = os.getpid()
         self._made: list[bytes] = []
         self.is_aside: Callable[[Any], bool] = lambda path: False
@@ -220,7 +222,8 @@ class Rehearsing:
                 os.kill(self._running[1], signal.SIGKILL)  # not collected yet, so the number is its own
 
     def _follow(self, order: Rehearse, pid: int, reading: int, folder: OwnedFolder) -> None:
-        data, short = b"", False
+        data = b""
+        short = False
         while True:
             if not is_readable(reading, _LOOK_S):
                 if is_short():

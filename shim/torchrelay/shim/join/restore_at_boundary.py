@@ -28,12 +28,17 @@ def arrive(engine: Engine, goal: Goal, activation: Activation) -> frozenset[int]
     _check_item(activation.item, journal.links[-1].mark)
     process_group.be_member_of(journal.groups, registry.unconnected)
     left = put_state(engine, goal.trees, journal.nodes, activation.frame, journal.loaders, journal.links[-1].draw)
+    engine.trees.data_origins.number_rest()
+    if any(link.head for link in journal.links[:-1]):
+        engine.writer.trees_of_heads = goal.trees
     engine.draws.expected.clear()
     engine.scripted.take_over(journal.scripted)
-    engine.tracker.boundary_sites, engine.training.around = set(journal.training), set(journal.around)
+    engine.tracker.boundary_sites = set(journal.training)
+    engine.training.around = set(journal.around)
     engine.saves.carry(journal.saves)
     engine.updates.early.turns = dict(journal.turns)
     engine.updates.effects.take_over(journal.left_by_updates)
+    engine.replicas.take_over(journal)
     engine.updates.whole.communicating |= {*journal.communicating}
     engine.updates.writes.take_over(journal.written_before_gates)
     engine.step.entered(journal.boundary)
@@ -63,7 +68,9 @@ def _check_item(item: Any, mark: bytes) -> None:
 
 
 def _marks(engine: Engine, goal: Goal) -> None:
-    mark, passed, links = len(goal.before[0]), engine.phases.passed, goal.journal.links
+    mark = len(goal.before[0])
+    passed = engine.phases.passed
+    links = goal.journal.links
     passed[:] = goal.before[1]
     for activation, link in zip(engine.tracker.stack, links):
         if link is not links[0]:

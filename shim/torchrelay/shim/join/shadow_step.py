@@ -15,13 +15,13 @@ from torchrelay.shim.capture.records.encode import decode
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.comm import collective_records
 from torchrelay.shim.instrument.activation import Activation
-from torchrelay.shim.join.catch_up import Tail
+from torchrelay.shim.join.catch_up import CatchUp
 from torchrelay.shim.join.destination import Destination
 from torchrelay.shim.join.joiner_dialogue import Dialogue
 from torchrelay.shim.join.own_update import OwnUpdate
 from torchrelay.shim.join.put_state import put_state
 from torchrelay.shim.journal import payload
-from torchrelay.shim.journal.writer import script_frames
+from torchrelay.shim.journal.script_modules import script_frames
 from torchrelay.shim.step import boundary_proof
 from torchrelay.shim.step.left_loops import HeadsToPass
 from torchrelay.shim.tensors.inference import outside_inference
@@ -39,13 +39,18 @@ class ShadowStep:
         assert dialogue.plan is not None
         assert dialogue.journal is not None
         assert dialogue.gate is not None
-        self._engine, self._dialogue, self._trees, self._staging = engine, dialogue, trees, staging
-        self._plan, self._journal, self._gate = dialogue.plan, dialogue.journal, dialogue.gate
+        self._engine = engine
+        self._dialogue = dialogue
+        self._trees = trees
+        self._staging = staging
+        self._plan = dialogue.plan
+        self._journal = dialogue.journal
+        self._gate = dialogue.gate
         self._late = {path: times for path, times in self._plan.late.items() if path not in self._plan.carried}
         engine.records.answer_with(self._gate.collectives)
         self._arrived: Transferred | None = None
         self._destination: Destination | None = None
-        self.tail: Tail | None = None
+        self.tail: CatchUp | None = None
         self._own_update: OwnUpdate | None = None
         self._heads = HeadsToPass()
 
@@ -59,7 +64,7 @@ class ShadowStep:
             raise StateMismatchError("a forward after the optimizer step takes buffers from rank 0, which is further")
 
     def at_gate(self, frame: FrameType, heads: int) -> None:
-        self._engine.trees.made_data.fresh_is_made = True  # by the step that was just done
+        self._engine.trees.data_origins.fresh_is_made = True  # by the step that was just done
         if heads != self._gate.heads:
             raise StateMismatchError(
                 "the iteration ended here without the optimizer step that the lost rank had come to"
@@ -75,7 +80,8 @@ class ShadowStep:
         """Take the donor's tensors behind the last update of the iteration. Do nothing where an earlier update was the last one."""
         if self._arrived is not None:
             return
-        engine, plan = self._engine, self._plan
+        engine = self._engine
+        plan = self._plan
         assert engine.commit is not None
         frame = engine.commit.activation.frame
         own_update = self._own_update
@@ -92,7 +98,10 @@ class ShadowStep:
         arrived = self._dialogue.receive(destination)
         destination.take_updated()
         changed_before = engine.updates.effects.changed_before
-        own_update.put_right(updated, destination.effects(), changed_before, destination.received)
+        received = destination.received | destination.carried().keys()
+        given = destination.effects()
+        own_update.put_right(updated, given, changed_before, received, is_own=bool(destination.copied()))
+        destination.put_copied_gradients()
         self._late = {path: times for path, times in self._late.items() if path not in destination.carried()}
         collective_records.give(finished, destination.results)
         if plan.offline or plan.donor_collectives >= 0:
@@ -117,7 +126,9 @@ class ShadowStep:
     def _watch_to_the_end(self, destination: Destination) -> None:
         """Watch that nothing is written again which the donor wrote after its last step: it has done all that is left to do."""
         gradients = destination.own_gradients()
-        watch = Watch({**gradients, **destination.tensors()}, gradients.keys() - destination.gradients, strict=True)
+        watch = Watch(
+            {**gradients, **destination.tensors()}, gradients.keys() - destination.known_gradients(), strict=True
+        )
         watch.__enter__()
 
     # Through the rest of a step that the donor is through with.
@@ -130,10 +141,17 @@ class ShadowStep:
         as_updated = destination.take_updated_gradients()
         gradients = destination.own_gradients()
         at_head = self._plan.donor_collectives < 0
-        missing = frozenset(gradients.keys() if at_head else gradients.keys() - destination.gradients) - as_updated
-        at_head &= not destination.has_before
-        self.tail = Tail(
-            destination.tensors(), self._late, gradients, missing, at_head=at_head, carried=destination.carried()
+        known = destination.known_gradients()
+        copied = known - destination.gradients.keys()
+        missing = frozenset(gradients.keys() if at_head else gradients.keys() - known) - as_updated - copied
+        self.tail = CatchUp(
+            destination.tensors(),
+            self._late,
+            gradients,
+            missing,
+            at_head=at_head,
+            replaced=destination.has_before,
+            carried=destination.carried(),
         )
 
     def passes_over(self, place: str) -> bool:
@@ -161,7 +179,8 @@ class ShadowStep:
 
         `group`: None for a communication that is not recorded, so that it is not known which ranks have done it.
         """
-        records, plan = self._engine.records, self._plan
+        records = self._engine.records
+        plan = self._plan
         if self.tail is None:
             return False
         at_donor = plan.donor_collectives == len(records.after)
@@ -173,8 +192,8 @@ class ShadowStep:
             self._catch_up(sys._getframe(1))
         if not at_donor:  # the donor has written already whatever this step still writes past torch's counts
             gradients = destination.own_gradients()
-            missing = gradients.keys() - destination.gradients
-            self._engine.forbid(Watch({**gradients, **destination.tensors()}, missing, strict=True))
+            missing = gradients.keys() - destination.known_gradients()
+            self._engine.collective_side.forbid(Watch({**gradients, **destination.tensors()}, missing, strict=True))
         return True
 
     def _catch_up(self, innermost: FrameType) -> None:
@@ -195,7 +214,8 @@ class ShadowStep:
         if lacking:
             raise StateMismatchError(f"the donor has no gradient of {lacking[0]}, which the next step adds to")
         self._engine.gradients.take_over(record.learned, unproven)
-        self.tail, left = None, self._engine.records.others_left()
+        left = self._engine.records.others_left()
+        self.tail = None
         dialogue.join(self._arrived)
         self._be_the_rank(left)
 

@@ -62,7 +62,8 @@ class Spare:
             if self.assign is not None or self.begin is not None or self._is_over:
                 self._rehearsing.end()
                 return None
-            order, self._rehearse = self._rehearse, None
+            order = self._rehearse
+            self._rehearse = None
             if order is not None and (child := self._rehearsing.begin(order)) is not None:
                 child.begin(gently=self._gently)
                 return child

@@ -24,7 +24,7 @@ class _Latest:
     trees: tuple[Any, ...]
 
 
-class Phases:
+class FinishedLoops:
     """`passed` follows the nesting of the loops, as the log of the collectives does: heads cut it back to their own mark."""
 
     def __init__(self) -> None:
@@ -46,7 +46,8 @@ class Phases:
             if latest is not None and latest.activation not in running:
                 depth = sum(1 for a, b in zip(latest.around, running) if a is b)
                 over = (*latest.around, latest.activation)[depth:]
-                first, heads = over[0], tuple(loop.heads for loop in over)
+                first = over[0]
+                heads = tuple(loop.heads for loop in over)
                 mark = first.first_mark - (latest.around[depth - 1].head_mark if depth else 0)
                 journal = b"".join(latest.journal)
                 self.passed.append(PassedLoop(first.site, first.entry, journal, latest.gate, latest.trees, mark, heads))

@@ -35,7 +35,7 @@ from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.journal.payload import LoaderRecord
 
 if TYPE_CHECKING:
-    from torchrelay.shim.data.loader_cursor import Track
+    from torchrelay.shim.data.loader_cursor import LoaderCursor
 
 MOST_ITEMS = 1000
 """Of a container that a generator keeps: it is copied in front of each draw."""
@@ -76,7 +76,7 @@ class WrittenDraw(NamedTuple):
     collectives: tuple[Any, ...] = ()
     """That were called in the draw, as FinishedCollective."""
     began: tuple[LoaderRecord | None, ...] = ()
-    """Of the iterators of data loaders that began in the draw, as `Draws.began` has them."""
+    """Of the iterators of data loaders that began in the draw, as `IteratorReplay.began` has them."""
 
     def plain(self) -> tuple[Any, ...]:
         loaders = {number: None if record is None else record.plain() for number, record in self.loaders.items()}
@@ -97,14 +97,16 @@ def is_drawn_anew(iterator: Any) -> bool:
     return kind is Kind.GENERATOR or (kind in (Kind.ITERATOR, Kind.ATTRS) and stands.has_generator(iterator))
 
 
-def before_draw(iterator: Any, track_of: Callable[[Any], Track | None]) -> LastDraw | None:
+def before_draw(iterator: Any, track_of: Callable[[Any], LoaderCursor | None]) -> LastDraw | None:
     """Take the state before a draw. `track_of`: of a data loader's iterator, or of a cycle over one.
 
     None where the state cannot be told.
     """
     nodes: list[StateNode] = []
     records: dict[int, tuple[LoaderRecord, Any]] = {}
-    seen, queue, others = {id(iterator)}, deque([iterator]), 0
+    seen = {id(iterator)}
+    queue = deque([iterator])
+    others = 0
     while queue:
         obj = queue.popleft()
         kind = kind_of(type(obj))
@@ -187,7 +189,8 @@ def mark_of(item: Any, state: Container[int] = ()) -> bytes:
     them in it has no mark: another process is led to it before it is given what that holds.
     """
     digest = hashlib.blake2b(digest_size=8)
-    queue, left = deque([(item, False)]), _MARKED
+    queue = deque([(item, False)])
+    left = _MARKED
     while queue and left:
         value, of_object = queue.popleft()
         left -= 1
@@ -242,7 +245,8 @@ def write(
     `item`: what the draw has given; `state`: at the boundary behind the draw; `is_over`: of a data loader's iterator;
     `collectives`: those called in the draw; `began`: as in WrittenDraw.
     """
-    number, numbers = len(state.nodes), dict[int, int]()
+    number = len(state.nodes)
+    numbers = dict[int, int]()
     for node in draw.nodes:
         numbers[id(node.obj)] = state.index.get(id(node.obj), number)
         number += numbers[id(node.obj)] == number
@@ -276,7 +280,8 @@ def _is_as_it_was(node: StateNode, state: HostState) -> bool:
     number = state.index.get(id(node.obj))
     if number is None or node.kind is not state.nodes[number].kind:
         return False
-    then, now = node.content, state.nodes[number].content
+    then = node.content
+    now = state.nodes[number].content
     if node.kind in (Kind.ATTRS, Kind.DICT, Kind.LOADER):
         return same_mapping(then, now)
     if node.kind is Kind.LIST or node.kind is Kind.DEQUE:

@@ -36,7 +36,8 @@ class MadeLoaders:
 def _is_written_whole(state: HostState, queue: list[int]) -> bool:
     """`queue`: has the loader's node; those of data sets that are read, too, are added."""
     for number in queue:
-        node, written = state.nodes[number], decode([state.written[number]])[0]
+        node = state.nodes[number]
+        written = decode([state.written[number]])[0]
         form = form_of(written)
         if not form.is_made:
             continue

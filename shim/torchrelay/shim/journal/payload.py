@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from torchrelay.protocol.errors import JournalError
@@ -149,6 +149,8 @@ class HeadState(NamedTuple):
     """How many DDP wrappers had been built."""
     groups: int = 0
     """How many process groups had been named."""
+    data_mark: int = -1
+    """`DataOrigins.mark` of the rank there."""
 
 
 class BoundaryJournal(NamedTuple):
@@ -179,12 +181,16 @@ class BoundaryJournal(NamedTuple):
     """As in EarlyWrites: large tensors that steps write to before their gate."""
     groups: tuple[Plain, ...] = ()
     """As process_group.described: those that this rank is a member of."""
-    carried: tuple[str, ...] = ()
-    """Paths of tensors that the rank has copied at this head, as in OwnTensors."""
     scripted: bytes = b""
     """As ScriptedCalls has written it."""
     left_by_updates: bytes = b""
     """As UpdateEffects has written it."""
+    unproven: tuple[tuple[str, int], ...] = ()
+    """As FirstWrites.unproven."""
+    quiet: bytes = b""
+    """As FirstWrites.quiet."""
+    since: int = 0
+    """As ReplicaCheck.since."""
 
     def plain(self) -> Plain:
         """Return the plain form, with the lengths of the blocks in their place."""
@@ -233,6 +239,8 @@ class GateJournal(NamedTuple):
     heads: int
     """How often the training loop's head had been reached: iterations without an update can come before it. Negative if the
     gate is behind that loop."""
+    unproven: tuple[tuple[str, int], ...] = ()
+    """As FirstWrites.at_gate."""
 
     def plain(self) -> Plain:
         boundary, node_count, nodes, rng, *rest = self
@@ -270,6 +278,8 @@ class SetUpJournal:
     young: bool = False
     outside: bytes = b""
     """As SetUp.snapshot has it; empty where nothing was recorded."""
+    texts: dict[str, int] = field(default_factory=dict)
+    """As `sites.TEXTS`."""
 
 
 _IN_EACH_STEP = (BoundaryJournal, GateJournal)

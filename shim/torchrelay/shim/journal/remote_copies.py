@@ -38,7 +38,9 @@ class RemoteJournalCopies:
 
     def __init__(self, link: AgentLink, worker: str, folder: Path) -> None:
         """Begin without a keeper. `folder`: where the journals themselves are."""
-        self._link, self._worker, self._folder = link, worker, folder
+        self._link = link
+        self._worker = worker
+        self._folder = folder
         self._lock = threading.Lock()
         self._wanted: CopyJournals | None = None
         self._keeper = ""
@@ -76,7 +78,8 @@ class RemoteJournalCopies:
         """Send a boundary's journal. `parts`: what did not change since the boundary before is the same object."""
         self._follow_order()
         if self._is_open:
-            before, self._sent = self._sent, parts
+            before = self._sent
+            self._sent = parts
             self._send(wire.frame(wire.BOUNDARY, number, wire.in_parts(parts, before)))
         elif self._connection is not None and self._is_connected(
             0.0
@@ -135,7 +138,8 @@ class RemoteJournalCopies:
         if self._wanted is None:
             return
         with self._lock:
-            order, self._wanted = self._wanted, None
+            order = self._wanted
+            self._wanted = None
         if order is None:
             return
         self._close()
@@ -144,7 +148,8 @@ class RemoteJournalCopies:
         self._keeper = order.node
         try:
             token, certificate = wire.read_invitation(order.token)
-            self._opening, self._context = wire.greeting(token, self._worker), to_one_server(certificate)
+            self._opening = wire.greeting(token, self._worker)
+            self._context = to_one_server(certificate)
             family, kind, protocol, _, address = socket.getaddrinfo(order.host, order.port, type=socket.SOCK_STREAM)[0]
             self._connection = socket.socket(family, kind, protocol)
             self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -177,7 +182,8 @@ class RemoteJournalCopies:
         except (JournalError, OSError) as e:
             self._drop(f"the journals cannot be read: {e}")
             return
-        self._is_open, self._owed = True, sorted(gates)
+        self._owed = sorted(gates)
+        self._is_open = True
         frames = [wire.frame(wire.SET_UP, 0, set_up)]
         self._sent = ()
         frames += [
@@ -217,7 +223,9 @@ class RemoteJournalCopies:
             if self._connection is not None:
                 self._connection.close()
             self._connection = None
-        self._is_open, self._owed, self._told = False, [], False
+        self._is_open = False
+        self._owed = []
+        self._told = False
 
 
 def _check_frame(told: ReplicaCheck) -> bytes:

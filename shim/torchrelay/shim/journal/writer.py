@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import FrameType
@@ -11,23 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.capture import rng
-from torchrelay.shim.capture.iteration import data_changes
+from torchrelay.shim.capture.iteration import data_changes, data_content, data_places
 from torchrelay.shim.capture.iteration import generator_position as stands
 from torchrelay.shim.capture.iteration.loader_order import LOADER_OF, LoaderIter
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records.encode import encode, encode_whole, in_blocks, pickled
-from torchrelay.shim.capture.records.holders import DATA
 from torchrelay.shim.capture.records.set_up_trees import begin_set_up
 from torchrelay.shim.capture.state.change_detection import WalkAnew
+from torchrelay.shim.capture.state.data_origins import Maker
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.values import small
-from torchrelay.shim.capture.values.base_types import file_of
-from torchrelay.shim.capture.values.kinds import Kind
+from torchrelay.shim.capture.values.kinds import DATA, Kind
 from torchrelay.shim.capture.walks.rewalk import Rewalk
 from torchrelay.shim.capture.walks.walk import Walk
 from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.journal import last_draw, payload
 from torchrelay.shim.journal.made_loaders import MadeLoaders
+from torchrelay.shim.journal.script_modules import ScriptModules, script_frames
 from torchrelay.shim.script import sites
 
 if TYPE_CHECKING:
@@ -40,44 +39,17 @@ KEPT_WORKERS = "a data loader with persistent_workers after its first epoch"
 _RANGE_ITERATORS = (type(iter(range(0))), type(iter(range(1 << 65))))
 
 
-def script_frames(innermost: FrameType | None) -> list[FrameType]:
-    """Return the frames of rewritten files, outermost first."""
-    found = []
-    frame = innermost
-    while frame is not None:
-        if frame.f_code.co_filename in sites.INSTRUMENTED_FILES:
-            found.append(frame)
-        frame = frame.f_back
-    return found[::-1]
-
-
 def plain_range(iterator: Any) -> Any:
     """Return a range's iterator, which can be carried as it is; None for anything else."""
     return iterator if type(iterator) in _RANGE_ITERATORS else None
 
 
-class ScriptModules:
-    """Namespaces of the script's own modules; looked up again only when modules were imported."""
-
-    def __init__(self) -> None:
-        self._seen = 0
-        self._found: dict[str, dict[str, Any]] = {}
-
-    def namespaces(self) -> dict[str, dict[str, Any]]:
-        if self._seen != len(sys.modules):
-            self._seen = len(sys.modules)
-            modules, files = list(sys.modules.items()), sites.INSTRUMENTED_FILES - sites.PACKAGES
-            self._found = {
-                name: vars(module) for name, module in modules if file_of(module) in files and name != "__mp_main__"
-            }
-        return self._found
-
-
 def note_iterators(engine: Engine, trees: ModuleTrees) -> None:
     """Note, for a walk, the iterators of the running loops, and cycles over data loaders."""
-    stack, trees.led_cycles = engine.tracker.stack, engine.draws.led_cycles()
+    stack = engine.tracker.stack
+    trees.led_cycles = engine.draws.led_cycles()
     trees.of_loops = {id(activation.iterator) for activation in stack}
-    trees.made_data.of_loops = {id(iterator) for activation in stack for iterator in activation.loaders}
+    trees.data_origins.of_loops = {id(iterator) for activation in stack for iterator in activation.loaders}
     trees.loops[:] = [_state_of_loop(activation.iterator) for activation in stack]
 
 
@@ -93,6 +65,8 @@ class Writer:
         self._set_up: payload.SetUpJournal | None = None
         self._young_at = -1
         """The boundary that the set-up's journal was written at, if some ranks may not be in that loop yet."""
+        self.trees_of_heads: tuple[bytes, ...] = ()
+        """Of the set-up that a lost rank had recorded: what its records of running loops' heads hold the difference to."""
         self.no_way_in: tuple[str, ...] = ()
         """What is at the latest boundary that a joiner could not be led to."""
         self._made_loaders = MadeLoaders()
@@ -115,10 +89,11 @@ class Writer:
 
         `aside`: it stays the latest. `within`: only these nodes of it are looked at. Raises WalkAnew where that does not do.
         """
-        trees, namespaces = self._engine.trees, self.modules.namespaces()
+        trees = self._engine.trees
+        namespaces = self.modules.namespaces()
         if at_gate:
             self._training_has_begun()
-            trees.made_data.fresh_is_made = True
+            trees.data_origins.fresh_is_made = True
         note_iterators(self._engine, trees)
         if base is not None:
             try:
@@ -148,10 +123,25 @@ class Writer:
         latest = self._engine.commit.state if self._engine.commit is not None else None
         if latest is not None:
             self._look_at_data(latest)
-        self._engine.trees.made_data.fresh_is_made = activation.heads > 1
+        made = self._engine.trees.data_origins
+        made.fresh_is_made = activation.heads > 1
+        if activation.data_mark >= 0 and activation.heads > 1:
+            made.goes_on(activation.data_mark)
         write = encode if goes_on else encode_whole
-        nodes = write(self.walk(script_frames(activation.frame), latest if goes_on else None, aside=True))
+        state = self.walk(script_frames(activation.frame), latest if goes_on else None, aside=True)
+        self.settle_data(state, activation, around=True)
+        nodes = write(state)
         return self._head_state([*nodes], rng.capture(), self._engine.saves.begun())
+
+    def settle_data(self, state: HostState, activation: Activation, *, around: bool = False) -> None:
+        """Settle what is told of data at the head of a loop that was just walked: what is seen later its iterations have made."""
+        stack = self._engine.tracker.stack
+        origins = self._engine.trees.data_origins
+        if activation.heads == 1:
+            marks = [outer.data_mark for outer in stack[: stack.index(activation)]]
+            data_places.settle(state, origins, max(marks, default=-1), is_known=-1 not in marks)
+        activation.data_mark = origins.mark
+        data_content.tell(state, origins, self._engine.draws.data_changes, around=around)
 
     def _training_has_begun(self) -> None:
         self._engine.trees.arrays.settle()
@@ -165,17 +155,22 @@ class Writer:
         changes.look_at_made([node.obj for node in state.nodes if node.kind is Kind.DATASET], state.index)
 
     def _head_state(self, nodes: list[bytes], generators: rng.RngState, saves: Mapping[str, int]) -> bytes:
-        built, named = self._engine.wrapped.built, process_group.named_so_far()
-        return pickled(payload.HeadState(nodes, generators, dict(saves), built, named))
+        built = self._engine.wrapped.built
+        named = process_group.named_so_far()
+        return pickled(
+            payload.HeadState(nodes, generators, dict(saves), built, named, self._engine.trees.data_origins.mark)
+        )
 
     def _is_set_up_of(self, outermost: Activation) -> bool:
         written = self._set_up
         return written is not None and (written.site, written.entry) == (outermost.site, outermost.entry)
 
     def _write_set_up(self, commit: BoundarySnapshot, links: list[Activation]) -> None:
-        engine, outermost = self._engine, links[0]
+        engine = self._engine
+        outermost = links[0]
         collectives = tuple(engine.records.log[: outermost.first_mark])
-        trees = begin_set_up(commit.state)
+        trees = begin_set_up(commit.state, self.trees_of_heads)
+        self.trees_of_heads = ()
         passed = engine.phases.between(None, outermost)
         self._young_at = commit.boundary if passed else -1
         self._set_up = payload.SetUpJournal(
@@ -186,6 +181,7 @@ class Writer:
             passed,
             young=bool(passed),
             outside=engine.set_up.snapshot() if engine.set_up is not None else b"",
+            texts=dict(sites.TEXTS),
         )
         self._put_set_up(self._set_up)
 
@@ -205,7 +201,8 @@ class Writer:
             self._write_set_up(commit, links)
         elif 0 <= self._young_at < commit.boundary:  # all have passed a gate in this loop
             assert self._set_up is not None
-            self._young_at, self._set_up = -1, replace(self._set_up, young=False)
+            self._set_up = replace(self._set_up, young=False)
+            self._young_at = -1
             self._put_set_up(self._set_up)
         records = [self._link(depth, links) for depth in range(len(links))]
         written = self._last_draw(commit)
@@ -239,16 +236,19 @@ class Writer:
             self._gradients(),
             self._engine.updates.writes.paths,
             process_group.described(),
-            self._engine.own.carried if self._engine.own is not None else (),
             self._engine.scripted.written(),
             self._engine.updates.effects.known(),
+            self._engine.replicas.first_writes.unproven(),
+            self._engine.replicas.first_writes.quiet(),
+            self._engine.replicas.since,
         )
         parts = record.in_parts()
         if settled:
             assert self._set_up is not None
             self._engine.phases.boundary(links, parts, self._set_up.trees)
         self._engine.journal.write_boundary(commit.boundary, parts[0], parts[1:])
-        self.last_bytes, self.latest = sum(map(len, parts)), (parts, self.latest[1])
+        self.last_bytes = sum(map(len, parts))
+        self.latest = (parts, self.latest[1])
 
     def _gradients(self) -> bytes:
         """Return the gradients' record, pickled again only when it is another one than in the journal before."""
@@ -285,7 +285,8 @@ class Writer:
         """Return the iterators that a joiner cannot lead to their place. A running loop's own is led there by the loop."""
         stack = self._engine.tracker.stack
         of_loops = self._engine.trees.of_loops
-        draws, state = self._engine.draws, commit.state
+        draws = self._engine.draws
+        state = commit.state
         in_loops = [cycle for activation in stack for cycle in stands.cycles_below(activation.iterator)]
         found: tuple[str, ...] = ()
         if state.iterators:
@@ -320,12 +321,12 @@ class Writer:
         return isinstance(iterator, LoaderIter) and iterator in tracks and id(tracks[iterator].loader) in state.index
 
     def _made_and_lost(self, state: HostState) -> Iterator[str]:
-        """Yield the loaders that training has made, goes on drawing from, and no other process could make."""
-        made = self._engine.trees.made_data
+        """Yield the loaders that a step has made, training goes on drawing from, and no other process could make."""
+        made = self._engine.trees.data_origins
         for number in sorted(state.drawn_from):
             iterator = state.nodes[number].obj
             loader = LOADER_OF.get(iterator) if isinstance(iterator, LoaderIter) else None
-            if loader is None or id(iterator) in made.of_loops or not made.is_made(loader):
+            if loader is None or id(iterator) in made.of_loops or made.maker(loader) is not Maker.STEP:
                 continue
             if not self._made_loaders.can_be_made(state, loader):
                 yield f"{state.path(number)}, the iterator of a data loader that training has made over what cannot be captured"
@@ -346,7 +347,8 @@ class Writer:
 
     def _last_draw(self, commit: BoundarySnapshot) -> last_draw.WrittenDraw | None:
         """Return the training loop's latest draw, if its iterator is put to where it stood."""
-        before, iterator = commit.activation.before, commit.activation.iterator
+        before = commit.activation.before
+        iterator = commit.activation.iterator
         if before is None or id(iterator) not in commit.state.index:
             return None
         is_over = self._engine.draws.is_over
@@ -379,9 +381,8 @@ class Writer:
         body = tuple(engine.records.log[engine.records.body_mark :])
         state = self.walk(script_frames(frame), commit.state, at_gate=True)
         engine.updates.effects.at_gate(state)
-        if engine.own is not None:
-            engine.own.at_gate(state)
-        known, large = commit.state.index, state.large
+        known = commit.state.index
+        large = state.large
         fresh = (
             {path: small.why_not_taken(t) for path, t in sorted(large.items()) if id(t) not in known} if large else {}
         )
@@ -392,7 +393,14 @@ class Writer:
             changed[number] = written[number]
         lost = tuple(f"{path} ({why})" for path, why in fresh.items())
         record = payload.GateJournal(
-            commit.boundary, len(written), changed, rng.capture(), body, lost, engine.heads_at_gate()
+            commit.boundary,
+            len(written),
+            changed,
+            rng.capture(),
+            body,
+            lost,
+            engine.heads_at_gate(),
+            engine.replicas.unproven_at_gate(commit),
         )
         data = record.written()
         engine.journal.write_gate(commit.boundary, data)

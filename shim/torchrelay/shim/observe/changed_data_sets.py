@@ -42,7 +42,8 @@ def gaps(state: HostState, changes: DataChanges, bulk: ChangedBulk, threads: Own
         number = state.index.get(id(owner))
         if number is None:
             continue
-        name, node = state.path(number), state.nodes[number]
+        name = state.path(number)
+        node = state.nodes[number]
         place = where_made(state, node.parent, node.key)
         if threads.have_worked_on(owner):
             text = (

@@ -17,7 +17,8 @@ class DataFaults:
     """
 
     def __init__(self, engine: Engine) -> None:
-        self._engine, self._draw = engine, engine.drawn
+        self._engine = engine
+        self._draw = engine.drawn
         self._drawing = False
         self._body_draws = False
         """Whether there was a draw in a body, before the step, since a loop has drawn itself."""
@@ -35,7 +36,8 @@ class DataFaults:
     def drawn(self, iterator: Any, default: tuple[Any, ...]) -> Any:
         if self._drawing:
             return self._draw(iterator, default)  # by a generator that is being asked itself
-        loop, only_counts = self._engine.tracker.drawing, self._body_draws
+        loop = self._engine.tracker.drawing
+        only_counts = self._body_draws
         self._drawing = True
         try:
             item = self._draw(iterator, default)

@@ -59,7 +59,8 @@ class DeviceHolds:
 
         `called`: how many collectives this process has called so far, as the libraries count them.
         """
-        self._called_before, self._is_called = called, False
+        self._called_before = called
+        self._is_called = False
 
     def communicates(self) -> None:
         """Note that the script calls a function that communicates: libraries do not count messages."""
@@ -67,6 +68,7 @@ class DeviceHolds:
 
     def capture_ends(self, called: Callable[[], int], frame: FrameType) -> None:
         """Note that a capture ends. `frame`: of the call that ends it."""
-        before, self._called_before = self._called_before, None
+        before = self._called_before
+        self._called_before = None
         if before is not None and (self._is_called or called() != before):
             self.tell(DeviceHold.GRAPH, frame)

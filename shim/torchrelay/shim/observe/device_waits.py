@@ -29,7 +29,9 @@ class DeviceWaits:
         self, journal: ProgressJournal, comms: Communicators, stands: Callable[[], None] = lambda: None
     ) -> None:
         """`stands` is called at each look at a rank that has not come further."""
-        self._journal, self._comms, self._stands = journal, comms, stands
+        self._journal = journal
+        self._comms = comms
+        self._stands = stands
         self._since_ns = 0
         self._seen: tuple[int, ...] = ()
 
@@ -45,7 +47,8 @@ class DeviceWaits:
         """Whoever has moved since the last look waits for nobody, and who waits on the host says so itself."""
         journal = self._journal
         seen = journal.generation, journal.boundary, journal.count
-        moved, self._seen = seen != self._seen, seen
+        moved = seen != self._seen
+        self._seen = seen
         waits = not moved and not journal.waiting and self._comms.waits_on_device()
         since_ns = (self._since_ns or time.monotonic_ns()) if waits else 0
         if since_ns != self._since_ns:

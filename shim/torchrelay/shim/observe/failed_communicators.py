@@ -18,7 +18,8 @@ NEWS_S = 10.0
 
 class FailedCommunicators:
     def __init__(self, comms: Communicators, link: AgentLink) -> None:
-        self._comms, self._link = comms, link
+        self._comms = comms
+        self._link = link
         self._since_s = 0.0
         self._generation = self._told = -1
 
@@ -27,7 +28,8 @@ class FailedCommunicators:
         generation = self._comms.now
         reason = "" if generation.broken else self._comms.failure()
         if not reason or generation.number != self._generation:
-            self._since_s, self._generation = time.monotonic(), generation.number if reason else -1
+            self._since_s = time.monotonic()
+            self._generation = generation.number if reason else -1
         elif self._told != generation.number and (age_s := time.monotonic() - self._since_s) > NEWS_S:
             self._told = generation.number
             self._link.send(CommunicationFailed(reason, age_s))

@@ -114,7 +114,8 @@ class FaultInjector:
             case FaultKind.RAISE:
                 raise RuntimeError(f"{INJECTED}{fault}")
             case FaultKind.STRAGGLER:
-                self._slow, self._worked_s = fault.slow, self._work_s()
+                self._worked_s = self._work_s()
+                self._slow = fault.slow
             case FaultKind.NODE:
                 os.kill(self._link.agent_pid(), signal.SIGKILL)
                 os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does, which may take a moment

@@ -39,7 +39,7 @@ class WatchedRank(Protocol):
     def waiting(self, on: bool) -> None: ...
 
 
-class Numbers:
+class LossWatch:
     def __init__(self, engine: WatchedRank, watches: Sequence[NumberWatch]) -> None:
         self._engine = engine
         self._watches = {w.what: w for w in watches if w.what in (LOSS, GRAD_NORM)}
@@ -65,7 +65,8 @@ class Numbers:
         self._seen = self._now(commit)
         waits = False
         for what, value in self._seen.items():
-            watch, usual = self._watches[what], self._usual[what]
+            watch = self._watches[what]
+            usual = self._usual[what]
             why = usual.suspicion(value, watch.over)
             if why:
                 text = f"{what} of step {commit.boundary + 1} {why}"

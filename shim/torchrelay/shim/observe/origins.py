@@ -54,7 +54,8 @@ def where_made(state: HostState, parent: int, key: Any) -> SourcePlace:
             found = _binding(node.kind, node.obj, node.key, key)
             if found is not None:
                 return found
-        parent, key = node.parent, node.key
+        parent = node.parent
+        key = node.key
     return NOWHERE
 
 

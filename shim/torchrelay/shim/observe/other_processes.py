@@ -20,7 +20,7 @@ from torchrelay.shim.script.guard import Guard
 from torchrelay.shim.script.hidden_frames import is_ours
 
 if TYPE_CHECKING:
-    from torchrelay.shim.observe.protection_report import Reporter
+    from torchrelay.shim.observe.protection_report import ProtectionReporter
 
 _READS = ("recv", "recv_bytes", "recv_bytes_into")
 _CARRIES = ("multiprocessing", "torch.multiprocessing", "queue")
@@ -48,7 +48,7 @@ class ReadingRank(Protocol):
     @property
     def commit(self) -> object | None: ...
     @property
-    def reporter(self) -> Reporter: ...
+    def reporter(self) -> ProtectionReporter: ...
     def takes_part(self) -> bool: ...
     def on_training_thread(self) -> bool: ...
 

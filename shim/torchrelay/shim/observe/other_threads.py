@@ -27,7 +27,9 @@ class OtherThreads:
 
     def install(self) -> None:
         cls: Any = queue.Queue
-        guard, get, put = self._engine.guard, cls.get, cls.put
+        guard = self._engine.guard
+        get = cls.get
+        put = cls.put
 
         def taking(plain: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
             threads._look(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,14 @@ from torchrelay.protocol.names import ALONE, BARS, LEFT, PART_OF_STEP
 from torchrelay.protocol.options.cost_limit import WINDOW_STEPS
 from torchrelay.shim.adapters import dynamo
 from torchrelay.shim.adapters.parallel import comm_hooks, ddp, wrappers
+from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.capture.models import device, module_parts
 from torchrelay.shim.capture.records import encode
 from torchrelay.shim.capture.values import large_arrays
 from torchrelay.shim.observe import built_wrappers, changed_data_sets, iterator_gaps, outer_gaps, report_notes
 from torchrelay.shim.observe.built_wrappers import BuiltWrappers
 from torchrelay.shim.observe.changed_bulk import ChangedBulk
+from torchrelay.shim.observe.changed_texts import ChangedTexts
 from torchrelay.shim.observe.device_holds import DeviceHolds
 from torchrelay.shim.observe.lacking_elements import LackingElements
 from torchrelay.shim.observe.origins import NOWHERE, SourcePlace, call_site, of_function, where_made
@@ -28,6 +31,7 @@ from torchrelay.shim.script import sites
 if TYPE_CHECKING:
     from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
     from torchrelay.shim.step.engine import Engine
+    from torchrelay.shim.step.updates.late_reads import LateRead
 
 _SET_UP_STEPS = 3
 _LOOK_FOR_FILES = 256
@@ -38,7 +42,7 @@ _BESIDE = (
 )
 
 
-class Reporter:
+class ProtectionReporter:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._said: tuple[Any, ...] | None = None
@@ -50,12 +54,16 @@ class Reporter:
         self._large_result: Gap | None = None
         self._replaced: Gap | None = None
         self._built = BuiltWrappers()
-        self._unseen, self._bulk, self._lacking = UnseenChanges(), ChangedBulk(), LackingElements()
+        self._unseen = UnseenChanges()
+        self._bulk = ChangedBulk()
+        self._texts = ChangedTexts()
+        self._lacking = LackingElements()
         self._own_threads = changed_data_sets.OwnThreads()
         self._steps_in_set_up = 0
         self._beside: Gap | None = None
         self._files_gone = 0
         self._behind: Gap | None = None
+        self._read_late: Gap | None = None
         self._save: Gap | None = None
         self._evaluations: Gap | None = None
         self.reads_from_others: Gap | None = None
@@ -74,6 +82,7 @@ class Reporter:
         self._lacking.look(commit.state, commit.boundary, self._outermost())
         if commit.boundary % _LOOK_FOR_FILES == 0 and self._engine.set_up is not None:
             self._files_gone = len(self._engine.set_up.gone())
+        self._texts.look(time.monotonic())
         changes = self._engine.draws.data_changes
         self._own_threads.look(changes.changed.objects())
         settled = bool(self._engine.tracker.boundary_sites)
@@ -86,6 +95,7 @@ class Reporter:
             len(self._own_threads),
             len(self._bulk.found),
             self._lacking.found,
+            self._texts.found,
             settled,
             commit.activation.site,
             self._beside,
@@ -170,6 +180,16 @@ class Reporter:
             self._replaced = Gap("replaced-tensors", PART_OF_STEP, text)
             self._key = None
 
+    def reads_late(self, read: LateRead) -> None:
+        """Report that a step reads, after its update, a tensor that it writes to there."""
+        if self._read_late is None:
+            text = (
+                f"the step reads {read.path}, which it writes to, after its optimizer step ({read.name}): a rank that is lost "
+                "between its gate and the next step is not replaced, if others are through with their update"
+            )
+            self._read_late = Gap("late-read", PART_OF_STEP, text, *read.place)
+            self._key = None
+
     def step_behind_loop(self, frame: FrameType) -> None:
         """Report an optimizer step that belongs to a loop that is over: what is left of an accumulation."""
         if self._behind is None:
@@ -236,7 +256,8 @@ class Reporter:
 
     def report(self, commit: BoundarySnapshot, *, always: bool = False) -> None:
         """Send the report when it says something new, or `always`."""
-        engine, site = self._engine, sites.SITES[commit.activation.site]
+        engine = self._engine
+        site = sites.SITES[commit.activation.site]
         tensors = device.catalogue(commit.state, commit.state.roots)
         size = sum(t.numel() * t.element_size() for t in tensors.values())
         gaps = tuple(self.gaps(commit))
@@ -268,7 +289,7 @@ class Reporter:
                 engine.journal.allocated_bytes,
                 *copies,
                 shape,
-                engine.comms.timeout_s(),
+                process_group.default_timeout_s(),
                 *engine.budget.shares(),
                 engine.protection,
             )
@@ -289,12 +310,13 @@ class Reporter:
             self._replaced,
             self._beside,
             self._behind,
+            self._read_late,
             self._save,
             self._evaluations,
             self.reads_from_others,
         )
         found = [gap for gap in seen if gap is not None]
-        found += self.holds.gaps() + self._wrappers() + outer_gaps.outside(self._engine.set_up)
+        found += self._texts.gaps() + self.holds.gaps() + self._wrappers() + outer_gaps.outside(self._engine.set_up)
         keeper = self._engine.keeper
         if keeper is None or not keeper.is_on:  # new processes have nothing to put back
             found += [Gap("fsdp1", ALONE, text) for text in wrappers.limits(commit.state.roots)]
@@ -341,7 +363,8 @@ class Reporter:
         return self._built.lacking(commit.state, commit.activation, self._engine.tracker.stack)
 
     def _changed_models(self, commit: BoundarySnapshot) -> list[Gap]:
-        state, found = commit.state, []
+        state = commit.state
+        found = []
         for root in state.roots:
             number = state.index[id(root)]
             node = state.nodes[number]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dis
 import functools
 import linecache
+import os
 import sys
 import threading
 import time
@@ -21,6 +22,7 @@ import torch
 from torchrelay.protocol.errors import TorchrelayError
 from torchrelay.protocol.messages import Explain, Explained
 from torchrelay.shim.adapters.cpython.frames import is_module_frame, read_locals
+from torchrelay.shim.adapters.process_groups import agent_store
 from torchrelay.shim.agent_link.link import AgentLink
 from torchrelay.shim.comm.generations.communicators import Communicators
 from torchrelay.shim.script.hidden_frames import is_ours
@@ -45,6 +47,7 @@ class WatchedEngine(Protocol):
     def comms(self) -> Communicators: ...
 
     def only_may_wait(self) -> bool: ...
+    def communicates_beside(self) -> bool: ...
 
 
 def answer(order: Explain, link: AgentLink, engine: WatchedEngine | None) -> None:
@@ -60,7 +63,17 @@ def answer(order: Explain, link: AgentLink, engine: WatchedEngine | None) -> Non
     links = comms.links.look(sockets) if comms is not None else ()
     is_covered = motion == "still" and engine is not None and engine.only_may_wait() and not _waits_on_device(comms)
     own = is_covered and in_own_code(sys._current_frames().get(ident))
-    link.send(Explained(order.request, stack, motion, "its own process", links=links, in_own_code=own))
+    explained = Explained(
+        order.request,
+        stack,
+        motion,
+        "its own process",
+        links=links,
+        in_own_code=own,
+        may_be_woken=engine is not None and engine.communicates_beside(),
+        own_sockets=tuple(sorted(sockets | agent_store.connections(os.environ))),
+    )
+    link.send(explained)
 
 
 def _waits_on_device(comms: Communicators | None) -> bool:
@@ -110,7 +123,7 @@ def watch(
     same = 0
     known: set[Sight] = set()
     seen: list[tuple[tuple[int, int], bool]] = []
-    """Since something was new: the place, and whether the code jumps there."""
+    """Since something was new: the place, and whether the code is surely not inside of C there."""
     while same < _LEAST_SAMPLES or clock() - new_s < watch_s / 2:
         sleep(SAMPLE_S)
         frame = look()
@@ -122,11 +135,12 @@ def watch(
             if clock() - start_s > 2 * watch_s:
                 return "moving"
             known.add(sight)
-            same, new_s = 0, clock()
+            same = 0
+            new_s = clock()
             seen.clear()
-        seen.append(((id(frame.f_code), frame.f_lasti), _jumps(frame)))
+        seen.append(((id(frame.f_code), frame.f_lasti), _runs(frame)))
     late = seen[len(seen) // 2 :]  # on its way to a long call of C it may be at several places, too
-    return "circling" if any(jumps for _, jumps in late) or len({place for place, _ in late}) > 1 else "still"
+    return "circling" if any(runs for _, runs in late) or len({place for place, _ in late}) > 1 else "still"
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
@@ -176,9 +190,10 @@ def _attributes(value: Any) -> Any:
         return None
 
 
-def _jumps(frame: FrameType) -> bool:
-    """Return whether the innermost code is at a jump: it runs, then. In another instruction it may be inside of C for long."""
-    return "JUMP" in _operations(frame.f_code).get(frame.f_lasti, "")
+def _runs(frame: FrameType) -> bool:
+    """Return whether the innermost code is at a jump or at a function's begin. Elsewhere it may be inside of C for long."""
+    operation = _operations(frame.f_code).get(frame.f_lasti, "")
+    return "JUMP" in operation or operation == "RESUME"
 
 
 @functools.lru_cache(maxsize=64)

@@ -11,7 +11,7 @@ from torchrelay.shim.agent_link.link import AgentLink
 
 if TYPE_CHECKING:
     from torchrelay.shim.observe.check_record import CheckProgress
-    from torchrelay.shim.observe.protection_report import Reporter
+    from torchrelay.shim.observe.protection_report import ProtectionReporter
     from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
 
 
@@ -21,13 +21,15 @@ class HeldRank(Protocol):
     @property
     def link(self) -> AgentLink: ...
     @property
-    def reporter(self) -> Reporter: ...
+    def reporter(self) -> ProtectionReporter: ...
     def phase(self, phase: RankPhase) -> None: ...
 
 
 class CheckHold:
     def __init__(self, engine: HeldRank, boundary: int, seen: CheckProgress) -> None:
-        self._engine, self._boundary, self._seen = engine, boundary, seen
+        self._engine = engine
+        self._boundary = boundary
+        self._seen = seen
 
     def at(self, commit: BoundarySnapshot) -> None:
         """Stand still for ever once the boundary is reached, and the rank has gone through what a check is to go through."""

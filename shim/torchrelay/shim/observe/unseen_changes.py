@@ -86,7 +86,8 @@ def _is_of_python(obj: Any) -> bool:
 
 def _way(state: HostState, start: int, trainers: set[int]) -> Iterator[int]:
     """Yield the objects that lead to a node, itself included, up to the variable, namespace or trainer."""
-    number, tells = start, False
+    number = start
+    tells = False
     while number >= 0 and state.nodes[number].kind not in _VARIABLES and not _is_namespace(state.nodes[number].obj):
         obj = state.nodes[number].obj
         if tells and id(obj) in trainers:

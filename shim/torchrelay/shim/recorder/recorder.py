@@ -58,7 +58,8 @@ class _Watch:
 
 class Recorder:
     def __init__(self, settings: dict[str, Any], folder: str) -> None:
-        self._settings, self._folder = settings, folder
+        self._settings = settings
+        self._folder = folder
         self._process = os.getpid()
         self._is_stopped = False
         atexit.register(self._end_if_stopped)  # before all others, so that it is called behind them
@@ -195,7 +196,8 @@ class Recorder:
 
     def _hold(self) -> None:
         """Wait as long as the drill asks for: small scripts would end before the spare of a planned move is ready."""
-        hold, slow = self._settings.get("hold"), self._settings.get("slow")
+        hold = self._settings.get("hold")
+        slow = self._settings.get("slow")
         if slow and os.path.exists(slow):
             time.sleep(max(self._stepped_s + LEAST_STEP_S - time.monotonic(), 0.0))
         self._stepped_s = time.monotonic()
@@ -214,7 +216,8 @@ class Recorder:
         self._failed = self._is_stopped = True
         self._write({"stopped": True})
         ranks = int(os.environ.get("WORLD_SIZE", "1"))
-        folder, end_s = self._settings["folder"], time.monotonic() + OTHERS_S
+        folder = self._settings["folder"]
+        end_s = time.monotonic() + OTHERS_S
         with open(os.path.join(folder, f"stopped-{os.environ['RANK']}"), "w", encoding="utf-8"):
             pass
         while time.monotonic() < end_s:
@@ -291,7 +294,7 @@ def _feed_tensor(digest: Any, tensor: Any) -> None:
         return
     plain = tensor.cpu().contiguous()
     size_bytes = plain.numel() * plain.element_size()
-    # Through its address: numpy lacks some types of torch, and need not be there.
+    # The bytes are read through their address: numpy lacks some types of torch, and need not be there.
     digest.update((ctypes.c_char * size_bytes).from_address(plain.data_ptr()))
 
 

@@ -40,7 +40,7 @@ def let_recorder_in(folder: str, settings: str) -> None:
 
 _folder = leave_path()
 try:
-    # The one that this file shadows. Where there is none, `site` takes the error for just that.
+    # This imports the one that this file shadows. Where there is none, `site` takes the error for just that.
     import sitecustomize  # type: ignore[import-not-found]  # noqa: F401
 finally:
     if os.environ.get(VARIABLE):

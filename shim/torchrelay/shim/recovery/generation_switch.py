@@ -42,7 +42,7 @@ from torchrelay.shim.replicas import kept_files
 from torchrelay.shim.script.guard import reason_of
 
 if TYPE_CHECKING:
-    from torchrelay.shim.recovery.survivor import Recovery
+    from torchrelay.shim.recovery.survivor import SurvivorRecovery
     from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
     from torchrelay.shim.step.engine import Engine
     from torchrelay.shim.transfer import Donor
@@ -71,13 +71,19 @@ class GenerationSwitch:
     """One generation, followed from Standing to Commit or Abandon, or until the rank has to stand elsewhere."""
 
     def __init__(
-        self, engine: Engine, recovery: Recovery, generation: int, position: StandingPosition, detail: str
+        self, engine: Engine, recovery: SurvivorRecovery, generation: int, position: StandingPosition, detail: str
     ) -> None:
-        self._engine, self._recovery, self._link = engine, recovery, engine.link
-        self.generation, self._position, self._detail = generation, position, detail
+        self._engine = engine
+        self._recovery = recovery
+        self._link = engine.link
+        self.generation = generation
+        self._position = position
+        self._detail = detail
         self._plan: Plan | None = None
         self._donors: list[Donor] = []
         self._rebuilt = False
+        self._is_exchanged = False
+        """Whether communicators were to be exchanged since the latest commit. All ranks stand by then, and all are told so."""
         self._said = self._is_back = False
         self._failure: Exception | None = None
         """Why it is nowhere that anybody could go on from."""
@@ -87,7 +93,9 @@ class GenerationSwitch:
     def anew(self, generation: int) -> GenerationSwitch:
         """Return a switch for the same rank in a newer generation: a rank that has gone back is there already."""
         following = GenerationSwitch(self._engine, self._recovery, generation, self._position, self._detail)
-        following._is_back, following._failure = self._is_back, self._failure
+        following._is_back = self._is_back
+        following._failure = self._failure
+        following._is_exchanged = self._is_exchanged
         return following
 
     def follow(self) -> tuple[NextMove, int]:
@@ -112,13 +120,15 @@ class GenerationSwitch:
 
         After a failure the controller has to find another way.
         """
-        self._is_back, self._failure = failure is None, failure
+        self._is_back = failure is None
+        self._failure = failure
 
     def _to_the_end(self) -> tuple[NextMove, int]:
         if not self._said:
             self._said = True
             self._say()
-        due, self._due = self._due, None
+        due = self._due
+        self._due = None
         if due is not None:
             self._carry_out(due)
         while True:
@@ -145,7 +155,8 @@ class GenerationSwitch:
         return wanted and not self._is_back and self._failure is None
 
     def _inject(self, phase: str) -> None:
-        commit, faults = self._engine.commit, self._engine.faults
+        commit = self._engine.commit
+        faults = self._engine.faults
         if faults is not None and commit is not None:
             faults.in_migration(phase, commit.boundary + 1)
 
@@ -171,6 +182,7 @@ class GenerationSwitch:
                 engine.place() if boundary == engine.step.gates_passed else "",
                 engine.left.place,
                 engine.replicas.not_averaged(),
+                has_before=bool(engine.replaced.tensors),
             )
         )
 
@@ -248,6 +260,7 @@ class GenerationSwitch:
 
     def _rebuild(self, order: Rebuild) -> None:
         self._rebuilt = True
+        self._is_exchanged = True
         new_generation.rebuild(
             self._engine,
             order,
@@ -316,7 +329,9 @@ class GenerationSwitch:
         self._drop()
         if self._engine.keeper is not None:
             self._engine.keeper.abandoned(self.generation)
-        self._engine.layouts.abandoned()
+        # Before that others may not even stand: a reducer made anew in this rank alone would wait for theirs.
+        if self._is_exchanged:
+            self._engine.layouts.abandoned()
         return NextMove.ABANDONED, 0
 
     def _drop(self) -> None:

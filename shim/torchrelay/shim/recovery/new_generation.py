@@ -45,7 +45,7 @@ def rebuild(
     connected()
     engine.link.send(Rebuilt(order.generation, time.monotonic() - started_s))
     inject("verify")
-    engine.comms.verify(order.target)
+    engine.comms.gate(order.target)  # raises unless all ranks of the generation go to the same boundary
     verified()
     engine.link.send(Verified(order.generation))
 

@@ -33,6 +33,7 @@ from torchrelay.protocol.messages import (
     TakeCopy,
 )
 from torchrelay.protocol.words.positions import RankPhase, StandingPosition
+from torchrelay.shim.agent_link.link import AgentLink
 from torchrelay.shim.comm.generations.communication_failure import is_communication_failure
 from torchrelay.shim.comm.generations.generation_store import serve_store
 from torchrelay.shim.observe.failed_communicators import NEWS_S
@@ -42,18 +43,18 @@ from torchrelay.shim.script.rewind import Rewind
 from torchrelay.shim.tensors.inference import outside_inference
 
 if TYPE_CHECKING:
-    from torchrelay.shim.agent_link.link import AgentLink
     from torchrelay.shim.step.engine import Engine
 
 PATIENCE_S = 60.0
 """How long a rank whose communication failed waits to hear of a migration, before the failure is the script's own."""
 
 
-class Recovery:
+class SurvivorRecovery:
     """Orders arrive on the link's thread; the training thread follows them in `stand`."""
 
     def __init__(self, engine: Engine, link: AgentLink) -> None:
-        self._engine, self._link = engine, link
+        self._engine = engine
+        self._link = link
         self._orders: queue.SimpleQueue[SwitchOrder | Interrupt | CopyJournals | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._announced = self._abandoned = 0
@@ -61,6 +62,8 @@ class Recovery:
         self._news = threading.Condition(self._lock)
         self._quiesce: QuiesceAt | None = None
         self._decided: bool | None = None
+        self._agreed: int | None = None
+        """The generation for which the training thread is about to stand at the head of a step, as all have agreed."""
         self.rewinding: Rewind | None = None
         self.standing = False
         """Whether the rank stands for a migration; it does so to the end where that fails."""
@@ -102,8 +105,10 @@ class Recovery:
         with self._news:
             if order.generation <= self._announced:
                 return
-            self._announced, self._reason = order.generation, order.reason
-            self._quiesce, self._decided = None, None
+            self._reason = order.reason
+            self._announced = order.generation
+            self._quiesce = None
+            self._decided = None
             self._news.notify_all()
         self._engine.comms.break_all()
         self._engine.comms.waits.watch(order.generation)
@@ -123,15 +128,20 @@ class Recovery:
         with self._news:
             self._abandoned = max(self._abandoned, order.generation)
             if self._quiesce is not None and self._quiesce.generation == order.generation:
-                self._quiesce, self._decided = None, False
+                self._quiesce = None
+                self._decided = False
             self._news.notify_all()
         self._engine.comms.break_new(order.generation)
         self._orders.put(order)
 
     def _copy(self, order: KeepCopies | TakeCopy) -> None:
-        keeper, own = self._engine.keeper, self._engine.own
+        keeper = self._engine.keeper
+        own = self._engine.own
         if keeper is not None:
-            keeper.assign(order) if isinstance(order, KeepCopies) else keeper.take(order)
+            if isinstance(order, KeepCopies):
+                keeper.assign(order)
+            else:
+                keeper.take(order)
         if own is not None and isinstance(order, KeepCopies):
             own.assign(order.own)
 
@@ -141,7 +151,8 @@ class Recovery:
             now = commit.boundary if commit is not None else -1
             accepted = now < order.boundary and self._announced <= self._engine.comms.now.number
             if accepted:
-                self._quiesce, self._decided = order, None
+                self._quiesce = order
+                self._decided = None
         self._link.send(QuiesceAnswer(order.quiesce_id, accepted, now))
 
     def interrupted(self) -> bool:
@@ -185,22 +196,35 @@ class Recovery:
     def wanted_at_head(self, boundary: int) -> bool:
         """Return, at the head of the training loop, whether the rank has to stand still here."""
         with self._news:
-            quiesce = self._quiesce
-            if quiesce is not None and boundary >= quiesce.boundary:
-                self._news.wait_for(
-                    lambda: self._decided is not None or self.interrupted() or self._link.lost, PATIENCE_S
-                )
-                if self._decided and self._quiesce is not None:
+            while (quiesce := self._quiesce) is not None and boundary >= quiesce.boundary:
+                if not self._is_decided(quiesce):
+                    break
+                if self._decided and self._quiesce is quiesce:
+                    self._agreed = quiesce.generation
+                    self._quiesce = None
+                    self._decided = None
                     return True
             return self.interrupted()
+
+    def _is_decided(self, quiesce: QuiesceAt) -> bool:
+        """Return whether something has become of this question before patience ends. Called with `_news` held.
+
+        A later step may be asked for before this thread has seen that the answer was no: what holds then is not said of this one.
+        """
+
+        def over() -> bool:
+            return self._quiesce is not quiesce or self._decided is not None
+
+        self._news.wait_for(lambda: over() or self.interrupted() or self._link.lost, PATIENCE_S)
+        return over()
 
     def _generation(self, error: BaseException | None) -> int:
         """Return the generation to stand for. Raises `error` if none is announced in time."""
         with self._news:
-            if error is None and self._decided and self._quiesce is not None:
-                generation = self._quiesce.generation
-                self._quiesce, self._decided = None, None
-                return max(generation, self._announced)
+            agreed = self._agreed
+            self._agreed = None
+            if error is None and agreed is not None:  # given up meanwhile or not: the orders of that generation say
+                return max(agreed, self._announced)
             if not self._hear(error) or self._link.lost:
                 raise error if error is not None else RuntimeError("the torchrelay agent is gone")
             return self._announced
@@ -264,7 +288,8 @@ class Recovery:
         Returns when the migration is committed. Raises `failure` where no other rank waits for this one, and what failed in the
         step where no generation follows.
         """
-        under_way, self._going_back = self._going_back, None
+        under_way = self._going_back
+        self._going_back = None
         if under_way is not None:
             attempt, error = under_way
             attempt.gone_back(failure)

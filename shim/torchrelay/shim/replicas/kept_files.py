@@ -86,7 +86,8 @@ def clear(order: ClearCheckpoints) -> str:
     write to it now: what nothing says to be of this name and namespace stays. So does what this very run has begun, unless
     nothing may be left: it may be writing it. The manifest goes first: what is left half removed is no whole one.
     """
-    folder, marked = Path(order.folder), folder_prefix(order.job_id)
+    folder = Path(order.folder)
+    marked = folder_prefix(order.job_id)
     name = re.compile(rf"({re.escape(marked)}|{re.escape(JIT_PREFIX)}){re.escape(order.job)}-[0-9a-f]+-step\d+")
     try:
         called = [path for path in folder.iterdir() if name.fullmatch(path.name) and path.is_dir()]

@@ -7,7 +7,6 @@ into a list that replaces the first one.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import mmap
 import os
@@ -21,6 +20,7 @@ import torch
 from torchrelay.protocol.errors import JournalError, StateMismatchError
 from torchrelay.protocol.journals.kept import WHOLE, root_of
 from torchrelay.protocol.machine.private import open_below
+from torchrelay.shim.replicas.tensor_files import checksum
 from torchrelay.shim.tensors import digest
 from torchrelay.shim.tensors.tensor_bytes import await_writes, local, write
 from torchrelay.shim.transfer.layout import TensorInfo, describe
@@ -57,7 +57,8 @@ class KeptTensors:
         if not self.fits(infos):
             self._infos = list(infos)
             offsets = _offsets(infos)
-            self.views, end = {}, offsets[-1]
+            end = offsets[-1]
+            self.views = {}
             if self._map is None or len(self._map) < end:
                 self._map = _mapped(self._folder / DATA_NAME, end)
             for info, offset in zip(infos, offsets):
@@ -104,7 +105,7 @@ class KeptTensors:
         partial = self._folder / f".{WHOLE}.partial"
         with os.fdopen(open_below(root_of(self._folder), partial), "w") as file:
             file.truncate()  # one that was begun and not finished
-            file.write(json.dumps({"checksum": _checksum(body), "body": body}))
+            file.write(json.dumps({"checksum": checksum(body), "body": body}))
         partial.rename(self._folder / WHOLE)
 
 
@@ -117,14 +118,16 @@ def _in_parts(infos: Sequence[TensorInfo]) -> Iterator[list[str]]:
         size_bytes += info.size_bytes
         if size_bytes >= PART_BYTES:
             yield part
-            part, size_bytes = [], 0
+            part = []
+            size_bytes = 0
     if part:
         yield part
 
 
 def _offsets(infos: Sequence[TensorInfo]) -> list[int]:
     """Return where each tensor starts, and where the last one ends."""
-    offsets, end = [], 0
+    offsets = []
+    end = 0
     for info in infos:
         offsets.append(end)
         end += -(-info.size_bytes // _ALIGNED) * _ALIGNED
@@ -134,7 +137,7 @@ def _offsets(infos: Sequence[TensorInfo]) -> list[int]:
 def _mapped(path: Path, size: int) -> mmap.mmap:
     file = open_below(root_of(path.parent), path)
     try:
-        # Not ftruncate: on a full memory file system the first write to the map would end the process with SIGBUS.
+        # After ftruncate on a full memory file system the first write to the map would end the process with SIGBUS.
         os.posix_fallocate(file, 0, max(size, 1))
         return mmap.mmap(file, max(size, 1))
     except OSError as e:
@@ -150,10 +153,6 @@ def _view(memory: mmap.mmap, info: TensorInfo, offset: int) -> torch.Tensor:
     return raw.view(info.dtype).view(info.shape)
 
 
-def _checksum(body: str) -> str:
-    return hashlib.blake2b(body.encode(), digest_size=16).hexdigest()
-
-
 def opened(folder: Path) -> tuple[KeptTensors, dict[str, str] | None, int]:
     """Return a whole copy, the digests that its tensors had when it was taken, and its boundary. Raises JournalError.
 
@@ -162,10 +161,11 @@ def opened(folder: Path) -> tuple[KeptTensors, dict[str, str] | None, int]:
     try:
         outer = json.loads((folder / WHOLE).read_text())
         body = json.loads(outer["body"])
-        if outer["checksum"] != _checksum(outer["body"]) or body["version"] != _VERSION:
+        if outer["checksum"] != checksum(outer["body"]) or body["version"] != _VERSION:
             raise ValueError("it is damaged, or of another version")
         infos = [_info(*entry) for entry in body["tensors"]]
-        digests, boundary = body["digests"], int(body["boundary"])
+        digests = body["digests"]
+        boundary = int(body["boundary"])
         digests = None if digests is None else dict(digests)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
         raise JournalError(f"{folder} holds no whole copy: {e}") from e

@@ -19,11 +19,13 @@ from torchrelay.shim.transfer import Donor
 DEADLINE_S = 300.0
 
 
-class Lender:
+class CopyServer:
     """Give kept copies to other processes. `address`: under which they reach this process."""
 
     def __init__(self, link: AgentLink, address: str, protection: str, log: LogLines) -> None:
-        self._link, self._address, self._protection = link, address, protection
+        self._link = link
+        self._address = address
+        self._protection = protection
         self._log = log
         self._donors: list[Donor] = []
 

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 MEETING_S = 30.0
 """How long a rank waits at a head for the others' copies: a rank that never comes to this head would keep it for ever."""
-EARLY_BYTES, EARLY_STEPS = 64 << 20, 3
+EARLY_BYTES = 64 << 20
+EARLY_STEPS = 3
 """A state of so many bytes is copied in these steps before it is known who holds the same, and then, where that is needed, at each
 head until it is known how often."""
 SMALL_PARTS_BYTES = 1 << 20
@@ -56,7 +57,8 @@ class PeerCheckpoints:
     """
 
     def __init__(self, engine: Engine, every: int, folder: Path, *, sync: bool = False) -> None:
-        self._engine, self._folder = engine, folder
+        self._engine = engine
+        self._folder = folder
         self.every = max(every, 0)
         """Steps between two copies; 0 as long as the controller has not said how often copies are needed."""
         self._as_needed = every == COPIES_AS_NEEDED
@@ -66,7 +68,8 @@ class PeerCheckpoints:
         """The turn, as in `_turn`, of the latest head at which all ranks have met."""
         self._on = True
         """Whether copies are made. They are as long as it is not known whether other ranks hold the same."""
-        self._is_told, self._is_small = not self._as_needed, False
+        self._is_told = not self._as_needed
+        self._is_small = False
         self._giver = Giver(engine.link, engine.comms.address, engine.protection, engine.log)
         self._taker = Taker(engine.link, folder, engine.protection)
         self._slots = Slots(own_folder(folder, engine.rank))
@@ -84,7 +87,9 @@ class PeerCheckpoints:
         self._hurry = threading.Event()
         """Set when the next copy is due: the digests of the latest one are left out then."""
         self.size_bytes = 0
-        self._copied_s, self._waited_s, self._copies = 0.0, 0.0, 0
+        self._copied_s = 0.0
+        self._waited_s = 0.0
+        self._copies = 0
         self.failed = ""
         """Why the latest copy could not be made."""
 
@@ -93,7 +98,9 @@ class PeerCheckpoints:
     def assign(self, order: KeepCopies) -> None:
         if self._as_needed and order.every > 0:
             self._told_every = order.every
-        self._on, self._giver.peer_host, self._is_untold = order.on, order.buddy_host, False
+        self._on = order.on
+        self._giver.peer_host = order.buddy_host
+        self._is_untold = False
         self._is_told = True
 
     def take(self, order: TakeCopy) -> None:
@@ -145,11 +152,13 @@ class PeerCheckpoints:
             self._copy(commit)
         except (OSError, TorchrelayError, RuntimeError) as e:
             self._fail(commit.boundary, e)
-        self._copied_s, self._copies = self._copied_s + time.perf_counter() - started_s, self._copies + 1
+        self._copied_s = self._copied_s + time.perf_counter() - started_s
+        self._copies = self._copies + 1
 
     def _is_its_turn(self, boundary: int) -> bool:
         """Return whether a copy is made at this head, where the steps between two copies are given."""
-        turn, is_first = boundary // self.every, self._turn is None
+        turn = boundary // self.every
+        is_first = self._turn is None
         # Until the training loop is known, more than one head can be the one of boundary 0: the last one counts.
         due = boundary % self.every == 0 if is_first else turn != self._turn or boundary == self._latest
         self._turn = turn
@@ -157,7 +166,8 @@ class PeerCheckpoints:
         return due and self._on and not is_there
 
     def _is_agreed(self) -> bool:
-        agreed, self._agreed = self._agreed, False
+        agreed = self._agreed
+        self._agreed = False
         return agreed
 
     def asks(self, boundary: int) -> tuple[bool, bool]:
@@ -182,7 +192,8 @@ class PeerCheckpoints:
         `from_copy`: this rank has come from its copy of `boundary`. Else a copy of `boundary`, or of a later one, is dropped: not
         all ranks have one, since some were not through the gate before it.
         """
-        self._met, self._meets = boundary // self.every if self.every else 0, self._sync
+        self._met = boundary // self.every if self.every else 0
+        self._meets = self._sync
         self._agreed = False
         self.wait()
         try:
@@ -202,7 +213,8 @@ class PeerCheckpoints:
         """
         if not self._meets or not self.every:
             return
-        engine, turn = self._engine, self._engine.step.gates_passed // self.every
+        engine = self._engine
+        turn = self._engine.step.gates_passed // self.every
         if turn <= self._met:
             return
         started_s = time.perf_counter()
@@ -213,7 +225,8 @@ class PeerCheckpoints:
             engine.waiting(False)
             self._waited_s += time.perf_counter() - started_s
         if wanted is not None:
-            self._met, self._meets = turn, wanted
+            self._met = turn
+            self._meets = wanted
 
     def meet_at_head(self) -> None:
         try:
@@ -246,7 +259,8 @@ class PeerCheckpoints:
             self.wait()
             self._slots.drop()
             self._tensors.clear()
-            self.size_bytes, self._latest = 0, -1
+            self.size_bytes = 0
+            self._latest = -1
             self._taker.drop()
 
     def _copy(self, commit: BoundarySnapshot) -> None:

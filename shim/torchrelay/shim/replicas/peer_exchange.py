@@ -36,7 +36,9 @@ class Giver:
     """
 
     def __init__(self, link: AgentLink, address: str, protection: str, log: LogLines) -> None:
-        self._link, self._address, self._protection = link, address, protection
+        self._link = link
+        self._address = address
+        self._protection = protection
         self._log = log
         self._lock = threading.Lock()
         self._donor: Donor | None = None
@@ -101,7 +103,9 @@ class Taker:
     """Fetch copies of other ranks, one after the other, on a thread of its own that begins with the first one."""
 
     def __init__(self, link: AgentLink, folder: Path, protection: str) -> None:
-        self._link, self._folder, self._protection = link, folder, protection
+        self._link = link
+        self._folder = folder
+        self._protection = protection
         self._slots: dict[int, Slots] = {}
         self._tensors: dict[Path, KeptTensors] = {}
         self._orders: queue.SimpleQueue[TakeCopy | None] = queue.SimpleQueue()

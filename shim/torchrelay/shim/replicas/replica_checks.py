@@ -9,6 +9,7 @@ step ends and the next one begins: each report says its place, so that ranks are
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import weakref
 from dataclasses import dataclass
@@ -22,9 +23,12 @@ from torchrelay.shim.adapters.tensors.dtensor import replica_ranks
 from torchrelay.shim.capture.models import device
 from torchrelay.shim.capture.models.modules import TreeContent
 from torchrelay.shim.capture.state.host_state import HostState
+from torchrelay.shim.replicas.first_writes import FirstWrites, Unproven
+from torchrelay.shim.replicas.names_told import NamesTold
 from torchrelay.shim.tensors import digest
 
 if TYPE_CHECKING:
+    from torchrelay.shim.journal.payload import BoundaryJournal
     from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
     from torchrelay.shim.step.engine import Engine
 
@@ -73,13 +77,16 @@ class _Course:
 class ReplicaChecks:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._now, self._before = _Course(), _Course()
+        self._now = _Course()
+        self._before = _Course()
         """The course of the latest boundary, and of the latest one with another number: a loop without a step leaves no trace."""
         self._latest = -1
         self._told = -1
         """The boundary that was reported last. If it is taken anew, in another loop, the report holds no more."""
         self._migrated = -1
         """The boundary of the latest migration."""
+        self.first_writes = FirstWrites()
+        self._names = NamesTold()
         self.every = 0
         """Boundaries that are multiples of this are checked too, if it is not 0."""
 
@@ -96,18 +103,43 @@ class ReplicaChecks:
         tensors = device.catalogue(commit.state, commit.state.roots, as_taken=True)
         return tensors | self._engine.gradients.to_give()
 
-    def at_boundary(self, commit: BoundarySnapshot) -> None:
+    @property
+    def since(self) -> int:
+        """Return from which boundary on names of tensors mean what they mean now."""
+        return self._now.since
+
+    def take_over(self, journal: BoundaryJournal) -> None:
+        """Go on as the lost rank would have."""
+        self._now = _Course(since=journal.since)
+        self.first_writes.take_over(journal.unproven, journal.quiet)
+
+    def before_journal(self, commit: BoundarySnapshot) -> None:
+        """Note which loop the boundary is of, and notice what the latest step has written for the first time."""
         if commit.boundary != self._latest:
-            self._before, self._latest = self._now, commit.boundary
-        outermost, innermost = self._engine.tracker.stack[0], commit.activation
+            self._latest = commit.boundary
+            self._before = self._now
+        outermost = self._engine.tracker.stack[0]
+        innermost = commit.activation
         loop = outermost.site, outermost.entry, innermost.site
         settled = bool(self._engine.tracker.boundary_sites)
         self._now = self._before.then(commit.boundary, loop, _models(commit.state), settled=settled)
+        self.first_writes.at_boundary(commit.state, commit.boundary, lambda: self._kept_paths(commit))
+
+    def unproven_at_gate(self, commit: BoundarySnapshot) -> Unproven:
+        """Return as FirstWrites.at_gate, for the step that began at this boundary."""
+        return self.first_writes.at_gate(commit.boundary + 1, lambda: self._kept_paths(commit))
+
+    def _kept_paths(self, commit: BoundarySnapshot) -> list[str]:
+        paths = device.kept_paths(commit.state.roots, commit.state, self._kept(commit))
+        return [path.partition("@")[0] for path in paths if "@=" not in path]
+
+    def at_boundary(self, commit: BoundarySnapshot) -> None:
         asked = self.every and commit.boundary % self.every == 0
         due = (
             self._engine.gradients.changed
             or asked
             or (self._engine.own is not None and self._engine.own.changed)
+            or self.first_writes.asks
             or is_due(commit.boundary)
             or is_due(commit.boundary - self._now.since)
             or self._looks_after(commit)
@@ -116,6 +148,8 @@ class ReplicaChecks:
         if not due or self._engine.shadow is not None:
             return
         self._send(commit)
+        if is_due(commit.boundary) or self._looks_after(commit):  # here all ranks do
+            self.first_writes.compared()
         self._engine.reporter.report(commit, always=True)  # with what steps cost by now
 
     def _looks_after(self, commit: BoundarySnapshot) -> bool:
@@ -136,18 +170,28 @@ class ReplicaChecks:
 
     def _send(self, commit: BoundarySnapshot) -> None:
         self._told = commit.boundary
-        tensors = self.tensors(commit)
-        digests, derived = digest.digests(tensors), device.derived(tensors)
+        whole = device.whole(commit.state, commit.state.roots, as_taken=True)
+        tensors = device.parts(whole) | self._engine.gradients.tensors()
+        digests = digest.digests(tensors)
+        derived = device.derived(tensors)
         paths = device.kept_paths(commit.state.roots, commit.state, self._kept(commit))
         carried = self._engine.own.carried if self._engine.own is not None else ()
-        small, since = small_buffers(commit.state), self._now.since
+        small = small_buffers(commit.state)
+        since = self._now.since
         told = ReplicaCheck(commit.boundary, digests, tuple(paths), since, small, carried, commit.place, derived)
+        if since == commit.boundary:
+            renamed = self._names.of_loop_before(whole, since)
+            fresh = tuple(path for path in digests if path not in renamed)
+            others = {path: then for path, then in renamed.items() if then != path}
+            told = dataclasses.replace(told, fresh=fresh, renamed=others)
+        self._names.told(whole, commit.boundary)
         self._engine.link.send(told)
         self._engine.journal.told(told)
 
     def not_averaged(self) -> tuple[str, ...]:
         """Return the paths that a wrapper would keep equal, had the latest update not gone past it. See `messages.Standing`."""
-        commit, bypassed = self._engine.commit, self._engine.layouts.bypassed
+        commit = self._engine.commit
+        bypassed = self._engine.layouts.bypassed
         if commit is None or not bypassed:
             return ()
         kept = {id(parameter): "" for wrapped in bypassed for parameter in wrapped.module.parameters()}

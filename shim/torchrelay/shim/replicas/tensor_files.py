@@ -32,7 +32,8 @@ FILE_BYTES = 1 << 30
 _VERSION = 1
 
 
-def _checksum(body: str) -> str:
+def checksum(body: str) -> str:
+    """Return the checksum of a list of tensors, as it stands beside the list."""
     return hashlib.blake2b(body.encode(), digest_size=16).hexdigest()
 
 
@@ -71,7 +72,7 @@ def save(
         partial.append(directory / f".{LIST_NAME}.partial")
         partial[-1].unlink(missing_ok=True)
         with open(partial[-1], "xb", opener=_private) as file:
-            file.write(json.dumps({"checksum": _checksum(body), "body": body}).encode())
+            file.write(json.dumps({"checksum": checksum(body), "body": body}).encode())
             _to_disk(file)
         for path in partial:
             path.rename(directory / path.name.removeprefix(".").removesuffix(".partial"))
@@ -142,7 +143,8 @@ def load(directory: Path, place: Place, moved: Moved = nobody) -> TransferStats:
     if len(chunks) != len(sink.chunks):
         raise CheckpointError(f"{directory / LIST_NAME} lists {len(chunks)} chunks of {len(sink.chunks)}")
     with contextlib.closing(_Reader(directory)) as reader:
-        lanes, pace = Lanes(), ByteCount(moved, sum(chunk.size for chunk in sink.chunks))
+        lanes = Lanes()
+        pace = ByteCount(moved, sum(chunk.size for chunk in sink.chunks))
         for index, (number, offset, check) in enumerate(chunks):
             reader.seek(number, offset)
             if sink.read_chunk(index, lanes, reader.fill) != check:
@@ -160,7 +162,7 @@ def _read_list(directory: Path) -> dict[str, Any]:
     try:
         outer = json.loads(path.read_bytes())
         body = outer["body"]
-        if outer["checksum"] != _checksum(body):
+        if outer["checksum"] != checksum(body):
             raise ValueError("its checksum is wrong")
         content: dict[str, Any] = json.loads(body)
         version = (content["version"], content["chunk_bytes"])

@@ -40,7 +40,9 @@ class AgentOrders:
     """Follows orders, or hands them over. `spare`: takes what is said to a process that has no rank yet."""
 
     def __init__(self, config: ShimConfig, link: AgentLink, spare: Spare) -> None:
-        self._config, self._link, self._spare = config, link, spare
+        self._config = config
+        self._link = link
+        self._spare = spare
         self._engine: Engine | None = None
         self._engine_lock = threading.Lock()
         self._early: list[MigrationOrder] = []
@@ -102,7 +104,8 @@ class AgentOrders:
         """Follow orders with this engine. Those that came before there was one are followed now."""
         with self._engine_lock:
             self._engine = engine
-            early, self._early = self._early, []
+            early = self._early
+            self._early = []
         for order in early:
             engine.recovery.handle(order)
 
@@ -115,7 +118,8 @@ class AgentOrders:
 
     def _again(self) -> Hello:
         """Return what an agent that is started anew has to know."""
-        engine, given = self._engine, self._spare.assign or self._spare.begin
+        engine = self._engine
+        given = self._spare.assign or self._spare.begin
         is_spare = self._config.spare and given is None
         launch = dict(given.env) if given is not None else self._config.launch
         generation = engine.recovery.announced if engine is not None else 0

@@ -32,8 +32,12 @@ class Arming:
         begin: Callable[[Engine], None],
         disable: Callable[[str], None],
     ) -> None:
-        self._config, self._link, self._orders, self._maker = config, link, orders, maker
-        self._begin, self._disable = begin, disable
+        self._config = config
+        self._link = link
+        self._orders = orders
+        self._maker = maker
+        self._begin = begin
+        self._disable = disable
 
     def make_first_group(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """As `torch.distributed.init_process_group`, which is `original`; raises what that does."""
@@ -62,12 +66,14 @@ class Arming:
         from torchrelay.shim.backends import registry
         from torchrelay.shim.comm.generations.generation_store import decline_gate
 
-        rank, world_size = dist.get_rank(), dist.get_world_size()
+        rank = dist.get_rank()
+        world_size = dist.get_world_size()
         registry.check_groups([c10d._get_default_group()])
         backend = process_group.backend_name(c10d._get_default_group())
         journal = self._maker.journal()  # before the others count on this rank
         self._link.send(Armed(rank, world_size, backend, torch.__version__))
-        answered, protect = self._orders.answered.wait(_PROTECT_TIMEOUT_S), self._orders.protect
+        answered = self._orders.answered.wait(_PROTECT_TIMEOUT_S)
+        protect = self._orders.protect
         if not answered or protect is None or not protect.on:
             journal.close()
             raise UnsupportedError(protect.reason if protect is not None else "the controller did not answer")

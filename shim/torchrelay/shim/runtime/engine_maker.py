@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torchrelay.shim.journal.remote_copies import CopiedJournal
     from torchrelay.shim.observe.check_record import CheckProgress
     from torchrelay.shim.observe.fault_injection import FaultInjector
-    from torchrelay.shim.observe.loss_watch import Numbers
+    from torchrelay.shim.observe.loss_watch import LossWatch
     from torchrelay.shim.set_up.recording import SetUp
     from torchrelay.shim.step.engine import Engine
 
@@ -38,8 +38,13 @@ class EngineMaker:
         seen: CheckProgress | None,
         scripted: ScriptedCalls,
     ) -> None:
-        self._config, self._link, self._standby = config, link, standby
-        self._set_up, self._faults, self._seen, self._scripted = set_up, faults, seen, scripted
+        self._config = config
+        self._link = link
+        self._standby = standby
+        self._set_up = set_up
+        self._faults = faults
+        self._seen = seen
+        self._scripted = scripted
 
     def journal(self) -> CopiedJournal:
         """Return a journal. Raises OSError, JournalError."""
@@ -70,24 +75,36 @@ class EngineMaker:
             protection=config.protection,
         )
         engine.budget.limit_percent = config.cost_limit_percent
-        keeps, kept = bool(config.buddy_every and config.kept), Path(config.kept)
+        keeps = bool(config.buddy_every and config.kept)
+        kept = Path(config.kept)
+        effects = engine.updates.effects
+        held = engine.gradients
         engine.equip(
             hold=CheckHold(engine, config.hold_at, self._seen) if self._seen is not None else None,
             keeper=PeerCheckpoints(engine, config.buddy_every, kept, sync=config.buddy_sync) if keeps else None,
-            own=OwnTensors(engine, kept) if keeps and config.buddy_every == COPIES_AS_NEEDED else None,
+            own=OwnTensors(
+                engine,
+                kept,
+                held.tensors,
+                held.tensors_now,
+                effects.latest,
+                is_limited=config.cost_limit_percent > 0,
+            )
+            if keeps and config.buddy_every == COPIES_AS_NEEDED
+            else None,
             numbers=self._numbers(engine),
             faults=self._injector(engine, journal),
         )
         torch_hooks.install_for(engine)
         return engine
 
-    def _numbers(self, engine: Engine) -> Numbers | None:
+    def _numbers(self, engine: Engine) -> LossWatch | None:
         if not self._config.watches:
             return None
-        from torchrelay.shim.observe.loss_watch import Numbers
+        from torchrelay.shim.observe.loss_watch import LossWatch
 
         engine.replicas.every = max(w.every for w in self._config.watches)
-        return Numbers(engine, self._config.watches)
+        return LossWatch(engine, self._config.watches)
 
     def _injector(self, engine: Engine, journal: CopiedJournal) -> FaultInjector | None:
         if not self._faults:

@@ -42,7 +42,7 @@ from torchrelay.shim.set_up.recording import SetUp
 
 if TYPE_CHECKING:
     from torchrelay.shim.bootstrap.runtime_interface import LoopHooks
-    from torchrelay.shim.data.iterator_replay import Draws
+    from torchrelay.shim.data.iterator_replay import IteratorReplay
     from torchrelay.shim.join.joiner import Joiner
     from torchrelay.shim.join.rehearsal import Rehearsal
     from torchrelay.shim.observe.check_record import CheckProgress
@@ -54,7 +54,8 @@ class Runtime:
     def __init__(self, config: ShimConfig, link: AgentLink) -> None:
         from torchrelay.shim.bootstrap.standby import Standby
 
-        self.config, self.link = config, link
+        self.config = config
+        self.link = link
         self.engine: Engine | None = None
         self.guard = Guard(lambda: self.engine, self.disable)
         self.device_holds = DeviceHolds()
@@ -117,10 +118,12 @@ class Runtime:
         if child is not None:
             self._child = child
             self.link.close_in_child()
-            self.link, self._faults = NoLink(), ()
+            self.link = NoLink()
+            self._faults = ()
             self.config = config_of_child(self.config, child)
             return
-        begin, assign = self._spare.begin, self._spare.assign
+        begin = self._spare.begin
+        assign = self._spare.assign
         if begin is not None:
             self.config = dataclasses.replace(self.config, spare=False)
             os.environ.update(begin.env)
@@ -245,7 +248,7 @@ class Runtime:
         except (UnsupportedError, AttributeError) as e:
             sites.LEFT_ALONE[str(module.__file__)] = str(e)
 
-    def _draws(self) -> Draws | None:
+    def _draws(self) -> IteratorReplay | None:
         return self.engine.draws if self.engine is not None and self.engine.takes_part() else None
 
     def _become_joiner(self, assign: Assign, maker: EngineMaker) -> None:
@@ -253,7 +256,7 @@ class Runtime:
         from torchrelay.shim.set_up.staging import Staging
 
         engine = maker.engine(assign.rank, assign.world_size, maker.journal())
-        # For whoever takes the rank over from here, and a controller that is new by then.
+        # Whoever takes the rank over from here reads it, and a controller that is new by then.
         engine.journal.write_set_up(assign.set_up)
         staging = Staging(self._set_up)
         engine.opens = staging.open

@@ -34,7 +34,10 @@ class ScriptGroups:
         *,
         rehearses: bool,
     ) -> None:
-        self._engine, self._is_off, self._make_first, self._rehearses = engine, is_off, make_first, rehearses
+        self._engine = engine
+        self._is_off = is_off
+        self._make_first = make_first
+        self._rehearses = rehearses
         self._backend = ""
         """Of the first default process group, once there is one."""
         self._others = 0

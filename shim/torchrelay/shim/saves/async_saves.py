@@ -56,7 +56,8 @@ class AsyncSaves:
         engine = self._engine
         if not engine.takes_part():
             return None
-        group, ranks = "", [engine.rank]
+        group = ""
+        ranks = [engine.rank]
         if not options.get("no_dist") and options.get("use_collectives", True):
             group, ranks = process_group.named_or_default(options.get("process_group"))
         with self._news:
@@ -134,7 +135,9 @@ class AsyncSaves:
         """
         begun, under_way, failed = journaled
         with self._news:
-            self._begun, self._failed, self._carried = dict(begun), [SaveId(*save) for save in failed], True
+            self._begun = dict(begun)
+            self._failed = [SaveId(*save) for save in failed]
+            self._carried = True
         for group, number, content in under_way:
             save = save_under_way.restored(self, SaveId(group, number), content, self._engine.rank)
             save.future = self._promised.pop(save.id, None) or self.promised(SaveFuture(save.id, self.waits.wait))
@@ -182,12 +185,16 @@ class AsyncSaves:
                 self._drop(back_to)
             for save in self._saves.values():
                 if save.restored is not None:
-                    save.complete, save.restored = save.restored.is_whole(), None
+                    save.complete = save.restored.is_whole()
+                    save.restored = None
             shared = [save for save in self._saves.values() if save.state is SaveState.UNDER_WAY and not save.alone]
             report = SaveReport(dict(self._begun), {s.id: s.complete for s in shared}, frozenset(self._failed))
         agreement = self._publish(generation, report) if has_communicators else None
         with self._news:
-            self._generation, self._exchanging, self.live, self._agreement = generation, False, True, agreement
+            self._generation = generation
+            self._exchanging = False
+            self.live = True
+            self._agreement = agreement
             self._news.notify_all()
 
     def _publish(self, generation: int, report: SaveReport) -> SaveAgreement:
@@ -291,9 +298,12 @@ class AsyncSaves:
                     raise Interrupted("training went back to before this save: it is begun anew")
                 if save.state is not SaveState.UNDER_WAY:
                     return False
-                me.generation, me.running, agreement = self._generation, True, self._agreement
+                me.generation = self._generation
+                me.running = True
+                agreement = self._agreement
             if save.alone or agreement is None:
-                verdict, reason = SaveVerdict.AGAIN if save.complete else SaveVerdict.LOST, "this rank was lost in it"
+                verdict = SaveVerdict.AGAIN if save.complete else SaveVerdict.LOST
+                reason = "this rank was lost in it"
             else:
                 try:
                     verdict, reason = agreement.decide(save.id, save.ranks)
@@ -348,4 +358,5 @@ class AsyncSaves:
             self._fail(save)  # its state could not be staged
             raise
         with self._news:
-            save.content, save.tensors = content, tensors
+            save.content = content
+            save.tensors = tensors

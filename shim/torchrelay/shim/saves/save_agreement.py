@@ -46,7 +46,8 @@ class SaveReport:
 
 def decide(save: SaveId, reports: Mapping[int, SaveReport]) -> tuple[SaveVerdict, str]:
     """Decide what becomes of a save, and return the reason too. `reports`: of the ranks that it communicates between."""
-    ended, without = None, None
+    ended = None
+    without = None
     for rank, report in reports.items():
         if save in report.failed:
             return SaveVerdict.LOST, f"it failed on rank {rank}"
@@ -68,7 +69,8 @@ class SaveAgreement:
 
     def __init__(self, generation: int, rank: int, world_size: int, store: Any) -> None:
         self._keys = [f"torchrelay/saves/{generation}/{number}" for number in range(world_size)]
-        self._rank, self._store = rank, store
+        self._rank = rank
+        self._store = store
         self._lock = threading.Lock()
         self._reports: list[SaveReport] | None = None
 

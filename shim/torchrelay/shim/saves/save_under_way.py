@@ -95,7 +95,9 @@ def restored(owner: AsyncSaves, save_id: SaveId, content: bytes, rank: int) -> S
         found = save_records.restored(content)
     except (JournalError, StateMismatchError):
         return save  # it cannot be gone on with here, and the other ranks are told so
-    save.staged, save.tensors, save.restored = found.state, found.tensors, found
+    save.staged = found.state
+    save.tensors = found.tensors
+    save.restored = found
     save.options = {**found.options, "process_group": group}
     return save
 

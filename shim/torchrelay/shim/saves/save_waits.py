@@ -19,7 +19,8 @@ class SaveWaits:
     """Waits for saves. `known_whole(save)` is called where others are known to be through with a save."""
 
     def __init__(self, engine: Engine, known_whole: Callable[[SaveId], None]) -> None:
-        self._engine, self._known_whole = engine, known_whole
+        self._engine = engine
+        self._known_whole = known_whole
 
     def wait(self, future: SaveFuture, timeout_s: float | None) -> None:
         """Return when the save is over, or `timeout_s` is.

@@ -51,7 +51,8 @@ class _Plain:
         except BaseException as error:
             self.error = error
             raise
-        self.done, self.error = True, None
+        self.done = True
+        self.error = None
         return self.result
 
 
@@ -60,7 +61,8 @@ class Guard:
         self, engine: Callable[[], GuardedEngine | None], disable: Callable[[str], None] = lambda reason: None
     ) -> None:
         """Begin. `disable`: what is done where there is no engine yet."""
-        self._engine, self._disable = engine, disable
+        self._engine = engine
+        self._disable = disable
 
     def call(self, ours: Callable[..., Any], original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Return `ours(plain, *args, **kwargs)`, which calls `plain` in place of `original`."""

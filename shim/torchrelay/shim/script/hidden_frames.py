@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import FrameType, TracebackType
 
 _OURS = "torchrelay.shim"
+_NAMED_TUPLE = "namedtuple_"
+"""Begins the name that `collections.namedtuple` gives to what makes an instance."""
 
 
 def hide_this_frame(error: BaseException) -> None:
@@ -37,14 +39,19 @@ def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
 
 
 def is_ours(frame: FrameType) -> bool:
-    """Return whether the frame runs code of the shim."""
+    """Return whether the frame runs code of the shim, or makes a named tuple for it, whose code has globals of its own."""
     name = frame.f_globals.get("__name__")
-    return isinstance(name, str) and (name == _OURS or name.startswith(_OURS + "."))
+    if not isinstance(name, str):
+        return False
+    if name.startswith(_NAMED_TUPLE) and frame.f_back is not None:
+        return is_ours(frame.f_back)
+    return name == _OURS or name.startswith(_OURS + ".")
 
 
 def hide_all(error: BaseException) -> None:
     """Take every entry of the shim out of the traceback of `error` and of the exceptions that it is chained to."""
-    to_visit, seen = [error], set()
+    to_visit = [error]
+    seen = set()
     while to_visit:
         current = to_visit.pop()
         if id(current) in seen:

@@ -22,14 +22,16 @@ class SaveFuture(Future[Any]):
 
     def __init__(self, save_id: SaveId, wait: Wait) -> None:
         super().__init__()
-        self.save_id, self._wait = save_id, wait
+        self.save_id = save_id
+        self._wait = wait
 
     @classmethod
     def around(cls, future: Future[Any], save_id: SaveId, wait: Wait) -> SaveFuture:
         """Return the same object as a SaveFuture: other threads hold it already, and complete it."""
         future.__class__ = cls
         assert isinstance(future, cls)
-        future.save_id, future._wait = save_id, wait
+        future.save_id = save_id
+        future._wait = wait
         return future
 
     def result(self, timeout: float | None = None) -> Any:

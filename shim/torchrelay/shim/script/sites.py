@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import time
+import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import CodeType
 
 
 @dataclass(frozen=True)
 class Site:
-    """`line` to `end_line` is the whole statement, with its `else`; `body_start` the first line of its body.
+    """`line` to `end_line` is the whole statement, with its `else`.
 
     `parent` is the key of the nearest rewritten loop around it in the same function. `trains`: it looks like a training loop.
     `generator`: its function is one.
@@ -18,7 +22,6 @@ class Site:
     file: str
     line: int
     end_line: int
-    body_start: int
     kind: str
     parent: str | None
     function: str
@@ -31,6 +34,10 @@ INSTRUMENTED_FILES: set[str] = set()
 """Whose variables are state: all of the user's, with loops or without, and those of installed packages that were rewritten."""
 PACKAGES: set[str] = set()
 """Files of installed packages among them: their globals are not the script's state."""
+TEXTS: dict[str, int] = {}
+"""Of the user's files that were loaded, a checksum of what they held then."""
+LOADED_FROM: dict[str, tuple[str, float]] = {}
+"""Of the same files, where they lie, since the working folder may be another one later, and when they had been written."""
 LEFT_ALONE: dict[str, str] = {}
 """Files that could not be rewritten, with the reason: for the protection report."""
 
@@ -39,6 +46,26 @@ _generators: set[tuple[str, str]] = set()
 
 _modules: list[tuple[CodeType, CodeType]] = []
 _plain: dict[CodeType, CodeType] = {}
+
+
+def note_text(file: str, source: bytes) -> None:
+    """Note what a file of the user's held when it was loaded."""
+    TEXTS[file] = checksum(source)
+    path = os.path.abspath(file)
+    try:
+        LOADED_FROM[file] = path, os.stat(path).st_mtime
+    except OSError:
+        LOADED_FROM[file] = path, time.time()  # it is gone already, so it was made to be loaded
+
+
+def checksum(source: bytes) -> int:
+    """Return what TEXTS holds of a file with this content."""
+    return zlib.crc32(source)
+
+
+def changed_since(recorded: Mapping[str, int]) -> list[str]:
+    """Return the files that hold something else here than in the process that has recorded its own, of those that both have."""
+    return sorted(file for file, text in TEXTS.items() if recorded.get(file, text) != text)
 
 
 def register(file: str, sites: tuple[Site, ...], code: CodeType, plain: CodeType) -> None:

@@ -88,7 +88,8 @@ def _now(original: Any, outside: Outside) -> Any:
 
 def _utcnow(original: Any, outside: Outside) -> Any:
     def utcnow(cls: type) -> Any:
-        frame, ask = _asked_by(sys._getframe(1), ("own",)), original.__get__(None, cls)
+        frame = _asked_by(sys._getframe(1), ("own",))
+        ask = original.__get__(None, cls)
         if frame is None or cls is not datetime.datetime:
             return ask()
         return outside.answer(key_of("utcnow", frame), ask)

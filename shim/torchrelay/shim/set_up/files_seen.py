@@ -31,15 +31,18 @@ from torchrelay.shim.set_up.asked_paths import (
 
 _MAX_BYTES = 2 << 20
 """Of paths and names."""
-_MAX_NAMES, _SMALL_FOLDER_BYTES = 256, 16 << 10
+_MAX_NAMES = 256
+_SMALL_FOLDER_BYTES = 16 << 10
 """A larger folder holds data rather than runs or checkpoints, and its content is not written down."""
-_SMALL_FILE_BYTES, _CONTENT_BYTES = 64 << 10, 1 << 20
+_SMALL_FILE_BYTES = 64 << 10
+_CONTENT_BYTES = 1 << 20
 """What is kept of one file that set-up reads, and of all of them."""
 _MOST_LARGE = 64
 """Of files that set-up reads and whose content is not kept: so many are looked for later."""
 _NO_FILES = ("/proc/", "/sys/", "/dev/", "/run/", "/var/run/")
 """Where there is nothing to read twice: what the kernel tells, and credentials that are exchanged now and then."""
-_FOUND_BYTES, _ANSWER_BYTES = 1 << 20, 250
+_FOUND_BYTES = 1 << 20
+_ANSWER_BYTES = 250
 """What is kept at most of what was there, and what one answer takes besides its path, roughly."""
 
 
@@ -93,7 +96,9 @@ class SeenRecorder:
         self.seen = FilesSeen()
         self._created: set[str] = set()
         self._taken_away: set[str] = set()
-        self._left_bytes, self._found_left_bytes, self._content_left_bytes = _MAX_BYTES, _FOUND_BYTES, _CONTENT_BYTES
+        self._left_bytes = _MAX_BYTES
+        self._found_left_bytes = _FOUND_BYTES
+        self._content_left_bytes = _CONTENT_BYTES
         self._busy = Busy()
 
     def divert(self, diversions: Diversions) -> None:
@@ -151,7 +156,8 @@ class SeenRecorder:
 
     def _was_read(self, path: Any, descriptor: int) -> None:
         """Keep what a file holds; None for a file that is large, or that not everybody may read: it may be a secret."""
-        name, seen = canonical(path), self.seen
+        name = canonical(path)
+        seen = self.seen
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or name.startswith((*_NO_FILES, *_INSTALLED)):
             return
@@ -229,7 +235,8 @@ class SeenRecorder:
         return ask
 
     def _asking(self, original: Call) -> Call:
-        read, function = self._reading(original), original.__name__
+        read = self._reading(original)
+        function = original.__name__
 
         def ask(*args: Any, **options: Any) -> Any:
             given = read(*args, **options)

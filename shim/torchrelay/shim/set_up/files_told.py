@@ -42,7 +42,10 @@ class FilesTold(FilesView):
         assert self._folder is not None
         ghost = os.path.join(self._folder, f"removed-{kind}")
         if not os.path.lexists(ghost):
-            os.mkdir(ghost) if kind == "dir" else io.open(ghost, "xb").close()  # noqa: UP020 - the real one of both
+            if kind == "dir":
+                os.mkdir(ghost)
+            else:
+                io.open(ghost, "xb").close()  # noqa: UP020 - the real one
         return ghost
 
     def _answer(self, asked: str, name: str) -> Any:

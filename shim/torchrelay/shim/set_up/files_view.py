@@ -12,7 +12,8 @@ class FilesView:
     """All names are canonical paths."""
 
     def __init__(self, seen: FilesSeen) -> None:
-        self._absent, self._removed = dict(seen.absent), dict(seen.removed)
+        self._absent = dict(seen.absent)
+        self._removed = dict(seen.removed)
         self._listed = {path: deque(names) for path, names in seen.listed.items()}
         self._told = dict(seen.found)
         self._read = {path: deque(contents) for path, contents in seen.read.items()}

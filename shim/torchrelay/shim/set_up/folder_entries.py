@@ -13,7 +13,8 @@ class FolderEntry:
     """As `os.DirEntry`. What it tells is asked for when it is wanted."""
 
     def __init__(self, folder: Any, name: Any) -> None:
-        self.name, self.path = name, os.path.join(folder, name)
+        self.name = name
+        self.path = os.path.join(folder, name)
 
     def __fspath__(self) -> Any:
         return self.path

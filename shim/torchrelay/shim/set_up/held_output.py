@@ -10,7 +10,7 @@ import sys
 _SHOWN_BYTES = 64 << 10
 
 
-class OutputHold:
+class HeldOutput:
     """Leads file descriptors 1 and 2 to memory from `start` to `stop`; `sys.stdout` stays the object it is.
 
     What was held is dropped, unless `show` is called. A child that was started meanwhile keeps writing to the memory.

@@ -31,7 +31,10 @@ class OpenFiles:
         for descriptor, identity, path, reads in self._descriptors:
             with contextlib.suppress(OSError):  # closed meanwhile, or the real one is gone
                 if _identity(descriptor) == identity:
-                    _read_on(descriptor, path) if reads else _lead_to(descriptor, path, os.O_RDWR)
+                    if reads:
+                        _read_on(descriptor, path)
+                    else:
+                        _lead_to(descriptor, path, os.O_RDWR)
         self._opened.clear()
         self._descriptors.clear()
 
@@ -49,7 +52,8 @@ def _go_on_at_the_end(opened: IO[Any] | None, raw: io.FileIO | None, path: str) 
 
 def _read_on(descriptor: int, path: str) -> None:
     """Let a descriptor go on in the real file, at the same place, if that file has only grown."""
-    place, known_bytes = os.lseek(descriptor, 0, os.SEEK_CUR), os.fstat(descriptor).st_size
+    place = os.lseek(descriptor, 0, os.SEEK_CUR)
+    known_bytes = os.fstat(descriptor).st_size
     real = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if os.pread(real, known_bytes, 0) == os.pread(descriptor, known_bytes, 0):

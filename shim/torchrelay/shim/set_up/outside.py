@@ -126,7 +126,9 @@ class Recorded:
 
     def mark(self) -> None:
         """Note a place that training may have to go back to."""
-        self._needed, self._again, self._all_kept = [], {}, True
+        self._needed = []
+        self._again = {}
+        self._all_kept = True
 
     def go_back(self) -> None:
         """Give again what was needed since the mark: it can be had but once. Raises StateMismatchError if it was too much."""

@@ -27,7 +27,8 @@ class SetUp:
     """
 
     def __init__(self, recorded: bytes = b"", draw: entropy.Draw = entropy.from_system) -> None:
-        self._recorded, self._draw = recorded, draw
+        self._recorded = recorded
+        self._draw = draw
         self._files: SeenRecorder | None = None
         self.seen: FilesSeen
         """What the lost rank found, in a joiner."""
@@ -36,13 +37,15 @@ class SetUp:
             answers, self.seen, self._has_input = pickle.loads(recorded)
             self._outside = Replayed(answers)
         else:
-            self._files, self._outside = SeenRecorder(), Recorded(draw(entropy.KEY_BYTES, "generators"))
+            self._files = SeenRecorder()
+            self._outside = Recorded(draw(entropy.KEY_BYTES, "generators"))
             self.seen = self._files.seen
             self._has_input = standard_input.has_standard_input()
         self._reads: standard_input.InputReads | None = None
         self.on_input: Callable[[str], None] | None = None
         """Called with a reason when training reads standard input, before it has what it reads."""
-        self._diversions, self._for_good = Diversions(), Diversions()
+        self._diversions = Diversions()
+        self._for_good = Diversions()
         self._is_on = False
         self.on_end: Callable[[], None] = lambda: None
 

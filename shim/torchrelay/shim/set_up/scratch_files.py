@@ -52,7 +52,8 @@ class JoinerFiles(FilesTold):
         of copies as well.
         """
         self._new_ones_too = new_ones_too
-        self._is_strict, self._in_children = seen is not None, in_children
+        self._is_strict = seen is not None
+        self._in_children = in_children
         super().__init__(seen or FilesSeen())
         self._parent = parent
         self._lock: int | None = None
@@ -131,7 +132,8 @@ class JoinerFiles(FilesTold):
                 hide_this_frame(error)
                 raise
 
-        self._torch, self._save = torch, original
+        self._torch = torch
+        self._save = original
         torch.save = save
 
     def __enter__(self) -> JoinerFiles:
@@ -207,7 +209,8 @@ class JoinerFiles(FilesTold):
 
     def _rename(self, original: Call) -> Call:
         def rename(src: Any, dst: Any) -> None:
-            old, new = canonical(src), canonical(dst)
+            old = canonical(src)
+            new = canonical(dst)
             if self._hidden(old):
                 raise not_found(src)
             self._hidden(new)  # asked once, as the lost rank did
@@ -284,7 +287,8 @@ class JoinerFiles(FilesTold):
                 if to_read is not path:
                     self._open_files.add_descriptor(descriptor, path, reads=True)
                 return descriptor
-            keeps, exclusive = not flags & os.O_TRUNC, bool(flags & os.O_EXCL)
+            keeps = not flags & os.O_TRUNC
+            exclusive = bool(flags & os.O_EXCL)
             scratch = self._to_write(path, keeps=keeps, exclusive=exclusive)
             if scratch is None:
                 return int(original(path, flags, *args, **options))

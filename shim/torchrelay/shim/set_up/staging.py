@@ -6,7 +6,7 @@ from typing import IO, Any
 
 import torch
 
-from torchrelay.shim.set_up.held_output import OutputHold
+from torchrelay.shim.set_up.held_output import HeldOutput
 from torchrelay.shim.set_up.recording import SetUp
 from torchrelay.shim.set_up.scratch_files import JoinerFiles
 
@@ -18,7 +18,8 @@ class Staging:
         """`leaves_no_trace`: files that do not exist go aside, too; nothing of it is ever released."""
         self._set_up = set_up
         seen = set_up.seen if set_up is not None else None
-        self._output, self._files = OutputHold(), JoinerFiles(seen=seen, new_ones_too=leaves_no_trace)
+        self._output = HeldOutput()
+        self._files = JoinerFiles(seen=seen, new_ones_too=leaves_no_trace)
         self._holding = False
         if set_up is not None:
             set_up.on_end = self._files.forget

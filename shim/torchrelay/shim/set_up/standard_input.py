@@ -51,7 +51,8 @@ class InputReads:
 
     def begin_training(self, ends_protection: Callable[[str], None] | None) -> None:
         """Keep nothing from here on. `ends_protection(reason)` is called at the next read; None: nothing is protected."""
-        self._is_set_up, self._ends_protection = False, ends_protection
+        self._is_set_up = False
+        self._ends_protection = ends_protection
 
     def read(self, ask: Callable[[], Any]) -> Any:
         """Return `ask()`, or in a joiner's set-up what the lost rank has read. Raises StateMismatchError if that rank read less."""
@@ -76,7 +77,8 @@ class InputReads:
             self._reader = None
 
     def _ends(self, frame: FrameType | None) -> None:
-        told, self._ends_protection = self._ends_protection, None
+        told = self._ends_protection
+        self._ends_protection = None
         if told is not None:
             where = f" ({frame.f_code.co_filename}:{frame.f_lineno})" if frame is not None else ""
             told(f"training reads {KIND}{where}, which cannot be read a second time")

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-# As in torchrelay.protocol.names, which cannot be imported yet: they have to go whatever happens.
+# The names are those of torchrelay.protocol.names, which cannot be imported yet: they have to go whatever happens.
 OURS = (
     "TORCHRELAY_SOCKET",
     "TORCHRELAY_WORKER",
@@ -52,7 +52,7 @@ def let_torchrelay_in(environ: Mapping[str, str], whole: Mapping[str, str]) -> N
         from importlib.machinery import ModuleSpec
         from importlib.util import module_from_spec
 
-        # A namespace package over the folders that hold shim and protocol, without a place on sys.path.
+        # This makes a namespace package over the folders that hold shim and protocol, without a place on sys.path.
         spec = ModuleSpec("torchrelay", None, is_package=True)
         roots = environ["TORCHRELAY_ROOTS"].split(os.pathsep)
         spec.submodule_search_locations = [os.path.join(root, "torchrelay") for root in roots]
@@ -65,9 +65,9 @@ def let_torchrelay_in(environ: Mapping[str, str], whole: Mapping[str, str]) -> N
         reason = " ".join(str(e).split())
         if environ.get("TORCHRELAY_SPARE") == "1" and environ.get("TORCHRELAY_ASK") == "1":
             # A copy of a worker's pod: its script would train as a rank that lives elsewhere.
-            say(f"torchrelay: this spare is of no use: {type(e).__name__}: {reason}")
+            say(f"torchrelay: error: this spare is of no use: {type(e).__name__}: {reason}")
             os._exit(69)  # EX_UNAVAILABLE
-        say(f"torchrelay: not protecting this process: {type(e).__name__}: {reason}")
+        say(f"torchrelay: warning: not protecting this process: {type(e).__name__}: {reason}")
 
 
 def take_environment() -> dict[str, str]:
@@ -98,7 +98,7 @@ _whole = dict(os.environ)
 _environ = take_environment()
 leave_path()
 try:
-    # The one that this file shadows. Where there is none, `site` takes the error for just that.
+    # This imports the one that this file shadows. Where there is none, `site` takes the error for just that.
     import sitecustomize  # type: ignore[import-not-found]  # noqa: F401
 finally:
     if "TORCHRELAY_SOCKET" in _environ:

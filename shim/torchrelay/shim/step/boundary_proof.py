@@ -21,7 +21,8 @@ from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.small import TensorValue, take
 from torchrelay.shim.capture.walks.walk import Walk
 from torchrelay.shim.journal.payload import BoundaryJournal
-from torchrelay.shim.journal.writer import note_iterators, script_frames
+from torchrelay.shim.journal.script_modules import script_frames
+from torchrelay.shim.journal.writer import note_iterators
 from torchrelay.shim.observe.origins import where_made
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def look(engine: Engine, innermost: FrameType, boundary: HostState | None = None
     `boundary`: at a gate, the state at the boundary before it.
     """
     trees = ModuleTrees(engine.trees.arrays)
-    trees.made_data = engine.trees.made_data
+    trees.data_origins = engine.trees.data_origins
     note_iterators(engine, trees)
     return Walk(trees, boundary).run(script_frames(innermost), engine.writer.modules.namespaces())
 
@@ -121,9 +122,11 @@ def described(found: Sequence[Difference], now: HostState) -> str:
 def _line(difference: Difference, now: HostState) -> str:
     if difference.node < 0:
         return ""
-    key, node = difference.key, difference.node
+    key = difference.key
+    node = difference.node
     if key is None:
-        key, node = now.nodes[node].key, now.nodes[node].parent
+        key = now.nodes[node].key
+        node = now.nodes[node].parent
     file, line = where_made(now, node, key)
     return f" (bound at {file}:{line})" if file else ""
 

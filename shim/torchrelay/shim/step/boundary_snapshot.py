@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torchrelay.shim.adapters.process_groups.process_group import GroupNames
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.state.host_state import HostState
-from torchrelay.shim.data.replayed_item import Drawn
+from torchrelay.shim.data.replayed_item import ReplayedItem
 from torchrelay.shim.instrument.activation import Activation
 
 
@@ -18,7 +18,7 @@ class BoundarySnapshot:
 
     boundary: int
     activation: Activation
-    item: Drawn
+    item: ReplayedItem
     state: HostState
     rng: rng.RngState
     heads: int

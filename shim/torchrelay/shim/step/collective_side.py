@@ -56,7 +56,8 @@ class CollectiveSide:
     # What is recorded.
 
     def record(self, entry: FinishedCollective) -> None:
-        records, after_gate = self._engine.records, self._engine.step.position is StepPosition.AFTER
+        records = self._engine.records
+        after_gate = self._engine.step.position is StepPosition.AFTER
         records.add(entry, after_gate=after_gate)
         if after_gate:
             self.check_kept(records.after[-1])

@@ -31,7 +31,8 @@ class Budget:
         if self._began_s:
             self._cost_s.append(self._spent_s)
             self._step_s.append(now_s - self._began_s)
-        self._began_s, self._spent_s = now_s, 0.0
+        self._began_s = now_s
+        self._spent_s = 0.0
 
     def spent(self, took_s: float) -> None:
         self._spent_s += took_s

@@ -48,8 +48,10 @@ class OwnWork:
 
     def __init__(self, reads: DeviceReads) -> None:
         self._reads = reads
-        self._waited_s, self._waited_cpu_s = reads.waited_s, reads.waited_cpu_s
-        self.started_s, self._started_cpu_s = time.perf_counter(), time.thread_time()
+        self._waited_s = reads.waited_s
+        self._waited_cpu_s = reads.waited_cpu_s
+        self.started_s = time.perf_counter()
+        self._started_cpu_s = time.thread_time()
 
     def took_s(self) -> float:
         """Return seconds of wall time."""

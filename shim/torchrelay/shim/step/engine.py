@@ -22,19 +22,19 @@ from torchrelay.shim.comm.collective_records import ByGroup, CollectiveRecords
 from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.comm.generations.communicators import Communicators
 from torchrelay.shim.comm.new_groups import NewGroups
-from torchrelay.shim.comm.side_thread_collectives import Beside
-from torchrelay.shim.data.iterator_replay import Draws
-from torchrelay.shim.gradients.kept_gradients import Gradients
+from torchrelay.shim.comm.side_thread_collectives import SideThreadCollectives
+from torchrelay.shim.data.iterator_replay import IteratorReplay
+from torchrelay.shim.gradients.kept_gradients import KeptGradients
 from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.instrument.loop_tracker import LoopTracker
 from torchrelay.shim.journal import last_draw, writer
-from torchrelay.shim.journal.finished_loops import Phases
+from torchrelay.shim.journal.finished_loops import FinishedLoops
 from torchrelay.shim.journal.remote_copies import CopiedJournal
 from torchrelay.shim.observe.fault_injection import FaultInjector
-from torchrelay.shim.observe.loss_watch import Numbers
-from torchrelay.shim.observe.protection_report import Reporter
+from torchrelay.shim.observe.loss_watch import LossWatch
+from torchrelay.shim.observe.protection_report import ProtectionReporter
 from torchrelay.shim.observe.stand_for_check import CheckHold
-from torchrelay.shim.recovery.survivor import Recovery
+from torchrelay.shim.recovery.survivor import SurvivorRecovery
 from torchrelay.shim.replicas import replica_checks
 from torchrelay.shim.replicas.own_tensors import OwnTensors
 from torchrelay.shim.replicas.peer_checkpoints import PeerCheckpoints
@@ -48,23 +48,14 @@ from torchrelay.shim.step.costs import Costs
 from torchrelay.shim.step.going_back import GoingBack
 from torchrelay.shim.step.interruptions import Interruptions
 from torchrelay.shim.step.left_loops import LeftLoops
-from torchrelay.shim.step.repeated_step import DoneAgain
+from torchrelay.shim.step.repeated_step import RepeatedStep
 from torchrelay.shim.step.replaced_tensors import ReplacedTensors
-from torchrelay.shim.step.step_state import StepPosition, StepState
+from torchrelay.shim.step.step_state import STANDS_AT, StepPosition, StepState
 from torchrelay.shim.step.taking_boundaries import TakingBoundaries
 from torchrelay.shim.step.training_loop import LoopHead, TrainingLoop
 from torchrelay.shim.step.unprotected import Unprotected
 from torchrelay.shim.step.updates.late_forwards import LateForwards
-from torchrelay.shim.step.updates.optimizer_updates import Updates
-
-_STANDS_AT = {
-    StepPosition.SET_UP: StandingPosition.SET_UP,
-    StepPosition.BODY: StandingPosition.BODY,
-    StepPosition.GATE: StandingPosition.GATE,
-    StepPosition.AFTER: StandingPosition.AFTER,
-    StepPosition.FINISHED: StandingPosition.FINISHED,
-}
-"""In an update nobody stands but torn."""
+from torchrelay.shim.step.updates.optimizer_updates import OptimizerUpdates
 
 
 class Engine:
@@ -88,13 +79,17 @@ class Engine:
 
         `protection`: as in `transfer_protection`.
         """
-        self.rank, self.world_size = rank, world_size
+        self.rank = rank
+        self.world_size = world_size
         self.protection = protection
-        self.link, self.journal, self.tracker, self.log = link, journal, tracker, log
+        self.link = link
+        self.journal = journal
+        self.tracker = tracker
+        self.log = log
         self.guard: Guard = Guard(self._self)
         tracker.takes = self.guard.takes
         self.trees = ModuleTrees()
-        self.draws = Draws()
+        self.draws = IteratorReplay()
         self.scripted = scripted if scripted is not None else ScriptedCalls()
         self.draws.is_state = self.is_state
         self._draw = self.guard.entry(next, self.draws.next)
@@ -108,14 +103,15 @@ class Engine:
         """Functions that are called in place of those of torch.distributed, by name."""
         self.layouts = ddp_layouts.Layouts()
         self.wrapped = self.layouts.wrappers
-        self.faults: FaultInjector | None = None
         self._may_wait = 0
-        self.hold: CheckHold | None = None
+        self.equip()
         self.set_up = set_up
         self.opens: Callable[..., IO[Any]] = open
         """Opens files for the script: copies of them, where a joiner may not write yet."""
-        self.costs, self.budget, self.reporter = Costs(), Budget(), Reporter(self)
-        self.recovery = Recovery(self, link)
+        self.costs = Costs()
+        self.budget = Budget()
+        self.reporter = ProtectionReporter(self)
+        self.recovery = SurvivorRecovery(self, link)
         self.commit: BoundarySnapshot | None = None
         self.step = StepState()
         self.records = CollectiveRecords(journal.write_after)
@@ -123,41 +119,56 @@ class Engine:
         self.shadow: Any = None
         self.way_in: Any = None
         """The way of a joiner to the loop that it enters; None where there is no such way, or the joiner is there."""
-        self.phases, self.updates = Phases(), Updates(self)
+        self.phases = FinishedLoops()
+        self.updates = OptimizerUpdates(self)
         self.training = TrainingLoop(tracker, self.step, self.updates.early)
-        self.gradients = Gradients()
+        self.gradients = KeptGradients()
         self._not_captured: Exception | None = None
         """What went wrong at the latest loop's head, as long as no optimizer step was seen."""
         self.capturing = True
         """Off once something could not be captured: the rank goes on, unprotected."""
         self._main = threading.main_thread().ident
-        self.writer, self.replaced = writer.Writer(self), ReplacedTensors(self)
+        self.writer = writer.Writer(self)
+        self.replaced = ReplacedTensors(self)
         self.replicas = replica_checks.ReplicaChecks(self)
-        self.keeper: PeerCheckpoints | None = None
-        self.own: OwnTensors | None = None
-        self.numbers: Numbers | None = None
         self.collective_side = side = CollectiveSide(self)
-        self.mode, self.before_first_gate = side.mode, side.before_first_gate
-        self.communication_begins, self.collective_begins = side.communication_begins, side.collective_begins
-        self.record, self.record_message, self.completed = side.record, side.record_message, side.completed
-        self.check_kept, self.own_result_late = side.check_kept, side.own_result_late
-        self.caught_up, self.behind_gate = side.caught_up, side.behind_gate
-        self.answer, self.answered, self.forbid = side.answer, side.answered, side.forbid
+        self.mode = side.mode
+        self.before_first_gate = side.before_first_gate
+        self.communication_begins = side.communication_begins
+        self.collective_begins = side.collective_begins
+        self.record = side.record
+        self.record_message = side.record_message
+        self.completed = side.completed
+        self.own_result_late = side.own_result_late
+        self.caught_up = side.caught_up
+        self.behind_gate = side.behind_gate
+        self.answer = side.answer
+        self.answered = side.answered
         self.late_forwards = LateForwards(self)
-        self.sharded_alone, self.sharded_after_step = self.late_forwards.alone, self.late_forwards.after_step
+        self.sharded_alone = self.late_forwards.alone
+        self.sharded_after_step = self.late_forwards.after_step
         self.interruptions = Interruptions(self)
-        self.interrupted, self.interrupted_for_good = self.interruptions.interrupted, self.interruptions.for_good
-        self.caught, self.rewind = self.interruptions.caught, self.interruptions.rewind
+        self.interrupted = self.interruptions.interrupted
+        self.interrupted_for_good = self.interruptions.for_good
+        self.caught = self.interruptions.caught
+        self.rewind = self.interruptions.rewind
         self.may_be_of_garbage = self.interruptions.may_be_of_garbage
-        self.take_boundary, self.go_back = TakingBoundaries(self).take, GoingBack(self).to
+        self.take_boundary = TakingBoundaries(self).take
+        self.go_back = GoingBack(self).to
         self.unprotected = Unprotected(self)
-        self.fails_closed, self.give_up = self.unprotected.fails_closed, self.unprotected.give_up
+        self.fails_closed = self.unprotected.fails_closed
+        self.give_up = self.unprotected.give_up
         self.raises = self.unprotected.raises
-        self.left, self.again = LeftLoops(self), DoneAgain()
+        self.left = LeftLoops(self)
+        self.again = RepeatedStep()
         self.ended = self.left.ended
-        self.summed_up, self.trained_in_draw = self.updates.summed_up, self.updates.trained_in_draw
+        self.summed_up = self.updates.summed_up
+        self.trained_in_draw = self.updates.in_draws.has_yielded
         self.saves = AsyncSaves(self)
-        self.beside, self.dispatched = Beside(self).call, self.saves.dispatched
+        side_threads = SideThreadCollectives(self)
+        self.beside = side_threads.call
+        self.waits_beside = side_threads.wait
+        self.communicates_beside = side_threads.communicate
 
     def _self(self) -> Engine:
         return self
@@ -171,11 +182,15 @@ class Engine:
         hold: CheckHold | None = None,
         keeper: PeerCheckpoints | None = None,
         own: OwnTensors | None = None,
-        numbers: Numbers | None = None,
+        numbers: LossWatch | None = None,
         faults: FaultInjector | None = None,
     ) -> None:
         """Take what the configuration asks for and needs a rank. Called before the first step."""
-        self.hold, self.keeper, self.own, self.numbers, self.faults = hold, keeper, own, numbers, faults
+        self.hold = hold
+        self.keeper = keeper
+        self.own = own
+        self.numbers = numbers
+        self.faults = faults
 
     # A joiner: on its way to a boundary, then perhaps in a shadow step, then the rank.
 
@@ -236,7 +251,7 @@ class Engine:
             return StandingPosition.ASTRAY
         if self.step.is_past_gate and not (position is StepPosition.AFTER and self.updates.all_done()):
             return StandingPosition.TORN
-        return StandingPosition.SHARDED if self.late_forwards.seen else _STANDS_AT[position]
+        return StandingPosition.SHARDED if self.late_forwards.seen else STANDS_AT[position]
 
     # What the loops tell.
 
@@ -261,7 +276,8 @@ class Engine:
     def before_draw(self, iterator: Any) -> Any:
         if not (self.capturing and self.draws.recording and last_draw.is_drawn_anew(iterator)):
             return None
-        mark, began = len(self.records.log), len(self.draws.began)
+        mark = len(self.records.log)
+        began = len(self.draws.began)
         found = self.guard.tell(last_draw.before_draw, iterator, self.draws.track_of)
         return None if found is None else found._replace(mark=mark, began=began)
 
@@ -282,7 +298,8 @@ class Engine:
             if self.shadow is not None:
                 raise
             if not self.tracker.boundary_sites and not self.step.stepped:
-                self.commit, self._not_captured = None, error  # a loop of set-up, with half-made objects in sight?
+                self.commit = None  # a loop of set-up, with half-made objects in sight?
+                self._not_captured = error
             elif self.guard.takes(error):
                 self.start_step()
             else:
@@ -306,15 +323,18 @@ class Engine:
 
     def stands_at(self, commit: BoundarySnapshot) -> None:
         """Make `commit` the latest boundary."""
-        self.commit, self._not_captured = commit, None
+        self.commit = commit
+        self._not_captured = None
 
     def stop_capturing(self) -> None:
         """Go on unprotected: there is no boundary at which the rank could be replaced."""
-        self.capturing, self.commit = False, None
+        self.capturing = False
+        self.commit = None
 
     def let_go(self) -> None:
         """Forget the objects of the script: they are its own again."""
-        self.trees, self.gradients = ModuleTrees(), Gradients()
+        self.trees = ModuleTrees()
+        self.gradients = KeptGradients()
 
     def begin_trees_anew(self) -> None:
         """Forget what earlier boundaries knew of the modules."""
@@ -335,7 +355,8 @@ class Engine:
         if self.numbers is not None:
             self.numbers.begin_step()
         self.step.reached_head()
-        self.late_forwards.seen, self.left.place = False, ""
+        self.late_forwards.seen = False
+        self.left.place = ""
 
     def _pause_if_wanted(self) -> None:
         assert self.commit is not None

@@ -50,7 +50,8 @@ class GoingBack:
         if engine.set_up is not None:
             engine.set_up.go_back()
         activation = commit.activation
-        activation.item, activation.heads = commit.item.again(engine.is_state), commit.heads
+        activation.item = commit.item.again(engine.is_state)
+        activation.heads = commit.heads
         activation.head = commit.head
         activation.replay = True
         activation.inner.clear()  # a loop that is entered again is entered for the first time, as in a process that joins

@@ -30,6 +30,7 @@ class Interruptions:
         lost_device.end_if_lost(engine, error)
         if engine.commit is None or not (engine.recovery.interrupted() or is_communication_failure(error)):
             raise error
+        engine.updates.reads.drop()
         engine.left.pass_over()
         if engine.recovery.stand(position or engine.standing_position(), error):
             self.rewind()
@@ -74,7 +75,7 @@ class Interruptions:
             is_ours = engine.recovery.interrupted() or is_communication_failure(error)
             if not (is_ours if isinstance(error, RuntimeError) else self.may_be_of_garbage()):
                 return False
-            # Torn: what an optimizer has begun in its step has failed while it was waited for; all may go back to copies.
+            # It is torn: what an optimizer has begun in its step has failed while it was waited for. All may go back to copies.
             if not engine.recovery.stand(position, error):
                 return False
         error.__traceback__ = None

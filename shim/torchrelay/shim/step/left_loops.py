@@ -23,18 +23,21 @@ if TYPE_CHECKING:
 
 class LeftLoops:
     def __init__(self, engine: Engine) -> None:
-        self._engine, self._process = engine, os.getpid()
+        self._engine = engine
+        self._process = os.getpid()
         self.place = ""
         """Place of the boundary that was passed over; empty from the next boundary on."""
 
     def is_left(self) -> bool:
         """Return whether the loop of the latest boundary was left before a step had begun. Changes nothing."""
-        engine, commit = self._engine, self._engine.commit
+        engine = self._engine
+        commit = self._engine.commit
         if self.place or commit is None:
             return bool(self.place)
         if not self._is_at_head(commit):
             return False
-        activation, tracker = commit.activation, engine.tracker
+        activation = commit.activation
+        tracker = engine.tracker
         # The iterator of a `for` tells by itself when it is let go.
         runs = activation in tracker.stack and (
             activation.iterator is not None or activation in tracker.around(sys._getframe(1))
@@ -73,7 +76,8 @@ class LeftLoops:
         self._engine.journal.write_boundary(commit.boundary, b"")
 
     def _pass_over(self) -> None:
-        engine, commit = self._engine, self._engine.commit
+        engine = self._engine
+        commit = self._engine.commit
         assert commit is not None
         engine.again.leave()
         engine.gradients.fates.step_ends()
@@ -82,7 +86,7 @@ class LeftLoops:
         self.place = commit.place
         engine.stands_at(replace(commit, boundary=commit.boundary - 1))
         for entry in engine.records.behind_gate():
-            engine.check_kept(entry)
+            engine.collective_side.check_kept(entry)
         engine.step.left_loop()
         engine.phase(RankPhase.AFTER)
 

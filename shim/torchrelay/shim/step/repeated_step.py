@@ -16,7 +16,7 @@ from torchrelay.shim.capture.values import small
 from torchrelay.shim.step.updates.uncounted_writes import UncountedWrites
 
 
-class DoneAgain:
+class RepeatedStep:
     """Looks from `begin` to `leave`; does nothing otherwise."""
 
     def __init__(self) -> None:

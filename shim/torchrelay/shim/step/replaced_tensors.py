@@ -32,14 +32,16 @@ class ReplacedTensors:
         """How often they were written to since the update, as LateWrites has it."""
 
     def drop(self) -> None:
-        self.tensors, self.late = {}, None
+        self.tensors = {}
+        self.late = None
 
     def at_boundary(self, before: BoundarySnapshot | None, now: BoundarySnapshot) -> None:
         self.drop()
         if before is None or before.activation is now.activation or before.boundary + 1 != now.boundary:
             return
         state = device.after_update(before.state)
-        old, new = device.whole(state, state.roots), device.whole(now.state, now.state.roots)
+        old = device.whole(state, state.roots)
+        new = device.whole(now.state, now.state.roots)
         if all(new.get(path) is tensor for path, tensor in old.items()):
             return
         present = set(map(id, new.values()))

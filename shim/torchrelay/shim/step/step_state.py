@@ -10,6 +10,7 @@ import enum
 from collections import deque
 
 from torchrelay.protocol.errors import FatalError
+from torchrelay.protocol.words.positions import StandingPosition
 
 _REMEMBERED = 12
 
@@ -21,6 +22,16 @@ class StepPosition(enum.Enum):
     UPDATE = "in the update"
     AFTER = "after the update"
     FINISHED = "at the script's end"
+
+
+STANDS_AT = {
+    StepPosition.SET_UP: StandingPosition.SET_UP,
+    StepPosition.BODY: StandingPosition.BODY,
+    StepPosition.GATE: StandingPosition.GATE,
+    StepPosition.AFTER: StandingPosition.AFTER,
+    StepPosition.FINISHED: StandingPosition.FINISHED,
+}
+"""In an update nobody stands but torn."""
 
 
 class StepFact(enum.Enum):

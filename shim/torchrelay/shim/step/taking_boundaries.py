@@ -27,6 +27,7 @@ class TakingBoundaries:
         It is none for a joiner where the others have left the loop, nor where protection costs more than it may.
         """
         engine = self._engine
+        engine.updates.reads.at_head()
         place = place_of(engine.tracker.stack[: engine.tracker.stack.index(activation) + 1])
         if not self._leaves_shadow_step(activation, place):
             return False
@@ -63,7 +64,9 @@ class TakingBoundaries:
 
     def _mark_records(self, activation: Activation) -> None:
         """From here on collectives belong to the step that begins."""
-        records, draws, before = self._engine.records, self._engine.draws, activation.before
+        records = self._engine.records
+        draws = self._engine.draws
+        before = activation.before
         activation.drawn = tuple(records.log[len(records.log) if before is None else before.mark :])
         activation.began = () if before is None else tuple(draws.began[before.began :])
         records.cut(activation.first_mark)
@@ -76,8 +79,9 @@ class TakingBoundaries:
             engine.begin_trees_anew()
             before = None
         engine.unprotected.begins_step()
-        engine.trees.made_data.fresh_is_made = activation.heads > 1
+        engine.trees.data_origins.fresh_is_made = activation.heads > 1
         state = engine.writer.state_at(activation.frame, before, number)
+        engine.writer.settle_data(state, activation)
         now = rng.capture()
         return BoundarySnapshot(
             number,
@@ -94,14 +98,17 @@ class TakingBoundaries:
 
     def _write(self, latest: BoundarySnapshot | None, commit: BoundarySnapshot) -> None:
         """Into the journal, with what other parts keep beside it. From then on the rank can be replaced here."""
-        engine, number = self._engine, commit.boundary
-        engine.journal.boundary, engine.journal.count = number, 0
+        engine = self._engine
+        number = commit.boundary
+        engine.journal.boundary = number
+        engine.journal.count = 0
         engine.replaced.at_boundary(latest, commit)
         engine.layouts.note(number)
         engine.layouts.step_begins()
         engine.gradients.at_boundary(commit.state, number)
         if engine.own is not None:
             engine.own.at_boundary(commit)
+        engine.replicas.before_journal(commit)
         engine.writer.boundary(commit)
         if engine.set_up is not None:
             engine.set_up.at_boundary(number)
@@ -109,7 +116,8 @@ class TakingBoundaries:
 
     def _tell(self, commit: BoundarySnapshot) -> None:
         """All who look at a boundary, or begin a step of their own there."""
-        engine, state = self._engine, commit.state
+        engine = self._engine
+        state = commit.state
         if engine.faults is not None and engine.shadow is None and not engine.wrapped:
             engine.faults.strike_in_forward(state.roots)
         engine.updates.states.at_boundary(state)

@@ -45,7 +45,9 @@ class LoopHead(enum.Enum):
 
 class TrainingLoop:
     def __init__(self, tracker: LoopTracker, step: StepState, early: EarlyUpdates) -> None:
-        self._tracker, self._step, self._early = tracker, step, early
+        self._tracker = tracker
+        self._step = step
+        self._early = early
         self.around: set[str] = set()
         """Sites of the loops around and of those that train."""
         self.step_stack: list[Activation] = []
@@ -56,7 +58,8 @@ class TrainingLoop:
 
     def at_head(self, activation: Activation, depth: int, latest: BoundarySnapshot | None) -> LoopHead:
         """Return what this head is. `depth`: the place of the loop in the stack; `latest`: the boundary before."""
-        tracker, step = self._tracker, self._step
+        tracker = self._tracker
+        step = self._step
         if step.stepped and activation.heads > 1 and tracker.boundary_sites != {activation.site}:
             self._refine(activation, depth, latest)
         known = bool(tracker.boundary_sites)

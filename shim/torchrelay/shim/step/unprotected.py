@@ -48,7 +48,8 @@ class Unprotected:
 
     def migrates(self) -> bool:
         """Return whether a migration is under way for this rank, the step that is done again after it included."""
-        engine, recovery = self._engine, self._engine.recovery
+        engine = self._engine
+        recovery = self._engine.recovery
         is_joiner = engine.shadow is not None or engine.way_in is not None or engine.records.answers is not None
         stands = recovery.standing or recovery.rewinding is not None or recovery.interrupted()
         return is_joiner or stands or engine.again.looks()
@@ -77,6 +78,9 @@ class Unprotected:
         """Give up protection: this rank cannot be replaced any more, nor stand in for others. It still takes part in the gates."""
         engine = self._engine
         if engine.commit is not None:
+            engine.replicas.first_writes.drop()
+            if engine.own is not None:
+                engine.own.drop()
             engine.updates.unprotected_in(engine.commit.activation.site)
         engine.stop_capturing()
         if self.reason:

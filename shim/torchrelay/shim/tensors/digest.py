@@ -200,7 +200,8 @@ def _queue_sums(tensors: Sequence[torch.Tensor], starts: Sequence[int], sums: to
     on_host = sums.device.type == "cpu"
     step = _HOST_PIECES if on_host else _DEVICE_ROWS
     for first in range(0, len(small), step):
-        part, out = small[first : first + step], found[first : first + step]
+        part = small[first : first + step]
+        out = found[first : first + step]
         if on_host:
             sizes = [size_bytes(tensor) for tensor in part]
             packed = torch.empty(sum(map(padded, sizes)), dtype=torch.uint8, device="cpu")

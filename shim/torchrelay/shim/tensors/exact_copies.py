@@ -77,7 +77,8 @@ def made(name: str, args: tuple[Any, ...], result: Any) -> bool:
     """Return whether `result` is a new tensor with all that the first argument holds."""
     if name not in _MAKE or not args or not _are_tensors(args[0], result) or form_of(args[0]) != form_of(result):
         return False
-    source, copy = layout_of(args[0]), layout_of(result)
+    source = layout_of(args[0])
+    copy = layout_of(result)
     return source is not None and copy is not None and source.address != copy.address
 
 

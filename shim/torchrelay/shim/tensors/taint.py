@@ -91,7 +91,8 @@ class Watch(FollowingMode):
         """Contents that some other tensor holds a copy of, too."""
         self._escaped: list[tuple[str, int]] = []
         self._late = 0
-        self._strict, self._comes_back = strict, comes_back
+        self._strict = strict
+        self._comes_back = comes_back
         self._given = frozenset(late)
         self.late(late)
 
@@ -157,7 +158,8 @@ class Watch(FollowingMode):
         if name in ("__get__", "__set__"):
             return self._attribute(func, name, args)
         given = list(tensors_of((args, kwargs)))
-        bits, touches = 0, False
+        bits = 0
+        touches = False
         for tensor in given:
             numbers = self._sources_of(tensor)
             bits |= self._contents(numbers) if numbers else self._derived.of(tensor)
@@ -283,7 +285,8 @@ class Watch(FollowingMode):
         return self._copies.of(tensor) - 1
 
     def _is_whole(self, number: int, tensor: torch.Tensor) -> bool:
-        source, own = self._by_path[self._names[number]], exact_copies.layout_of(tensor)
+        source = self._by_path[self._names[number]]
+        own = exact_copies.layout_of(tensor)
         return own is not None and exact_copies.layout_of(source) == own
 
     def _derive(self, tensor: torch.Tensor, bits: int) -> bool:

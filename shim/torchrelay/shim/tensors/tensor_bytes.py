@@ -12,8 +12,6 @@ from torchrelay.shim.adapters.tensors import dtensor
 from torchrelay.shim.adapters.tensors.storages import is_freed
 
 WORD_BYTES = 8
-_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""The integer type by the size of an element in bytes."""
 
 
 def local(tensor: torch.Tensor, path: str = "tensor") -> torch.Tensor:
@@ -59,18 +57,6 @@ def flat_bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.reshape(-1).view(torch.uint8)
 
 
-def are_same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Return whether two tensors of one form, on one device, have the same bits. So one NaN can equal another."""
-    return torch.equal(_whole_numbers(one), _whole_numbers(other))
-
-
-def _whole_numbers(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor's bits as whole numbers, in the same memory or in that of a copy."""
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor.resolve_conj())
-    return tensor.view(_INTEGERS[tensor.element_size()])
-
-
 def memory(tensor: torch.Tensor) -> memoryview:
     """Return the writable bytes of a plain CPU tensor, in place. The view keeps the tensor alive."""
     size = size_bytes(tensor)
@@ -92,7 +78,8 @@ def write(tensor: torch.Tensor, content: torch.Tensor) -> None:
     whole = content
     for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride())):
         if stride == 0 and size > 1:
-            tensor, content = tensor.narrow(dim, 0, 1), content.narrow(dim, 0, 1)
+            tensor = tensor.narrow(dim, 0, 1)
+            content = content.narrow(dim, 0, 1)
     if not _equal_bytes(content.expand_as(whole), whole):
         raise StateMismatchError("elements that share memory here hold different values there")
     tensor.copy_(content)
@@ -145,7 +132,8 @@ def contents(tensors: Sequence[torch.Tensor]) -> list[bytes]:
             await_writes(device)
             plain = {i: plain_copy(tensors[i]).reshape(-1) for indices in by_dtype.values() for i in indices}
             joined = [torch.cat([plain[i] for i in indices]).view(torch.uint8) for indices in by_dtype.values()]
-            data, start = memory(torch.cat(joined).cpu()).tobytes(), 0
+            data = memory(torch.cat(joined).cpu()).tobytes()
+            start = 0
             for i, tensor in plain.items():
                 held[i] = data[start : start + size_bytes(tensor)]
                 start += size_bytes(tensor)

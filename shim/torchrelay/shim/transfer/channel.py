@@ -89,7 +89,8 @@ class Channel:
 
         `with_numbers`: also those of `send_numbers` and `fill_numbers`.
         """
-        self._sent, self._received = hmac.new(ours, digestmod="sha256"), hmac.new(theirs, digestmod="sha256")
+        self._sent = hmac.new(ours, digestmod="sha256")
+        self._received = hmac.new(theirs, digestmod="sha256")
         self._proves_numbers = with_numbers
 
     def sign(self) -> None:
@@ -138,7 +139,8 @@ class Channel:
             self._send(data)
 
     def _send(self, data: bytes | memoryview) -> None:
-        view, sent = memoryview(data), 0
+        view = memoryview(data)
+        sent = 0
         try:
             while sent < len(view):
                 self._limit(socket.SO_SNDTIMEO, STALL_S)
@@ -162,7 +164,8 @@ class Channel:
     def _fill(self, view: memoryview) -> None:
         got = min(len(view), len(self._ahead))
         if got:
-            view[:got], self._ahead = self._ahead[:got], self._ahead[got:]
+            view[:got] = self._ahead[:got]
+            self._ahead = self._ahead[got:]
         try:
             while got < len(view):
                 self._limit(socket.SO_RCVTIMEO, self.patience_s or STALL_S)
@@ -199,7 +202,7 @@ class Channel:
         that the thread looks at it again.
         """
         with self._closing, contextlib.suppress(OSError):
-            # Not by its own method, which would take TLS away from under the thread that waits.
+            # Its own method would take TLS away from under the thread that waits.
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def close(self) -> None:

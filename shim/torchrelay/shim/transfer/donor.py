@@ -68,7 +68,8 @@ class Donor:
         self._manifest = layout.encode(self._source.infos)
         self._bind_host = bind_host
         self._generation = generation
-        self._token, self._protection = token, protection
+        self._token = token
+        self._protection = protection
         self._identity = Identity(identity) if protection == FULL else None
         self._peers = _addresses(peer_host)
         self._deadline_s = deadline_s
@@ -119,17 +120,18 @@ class Donor:
         with self._lock:
             self._closed = True
             if self._listener is not None:
-                # Woken, not closed: the thread in accept() waits again for whatever has got the descriptor by then.
+                # It is woken, not closed: the thread in accept() would wait again for whatever has got the descriptor by then.
                 with contextlib.suppress(OSError):
                     self._listener.shutdown(socket.SHUT_RDWR)
         while True:
             with self._lock:
-                channels, threads = set(self._open), self._threads - {threading.current_thread()}
+                channels = set(self._open)
+                threads = self._threads - {threading.current_thread()}
             if not threads:
                 return
             for channel in channels:
                 channel.wake()
-            # Joined one at a time: the thread that accepts may have begun another one meanwhile.
+            # Threads are joined one at a time: the one that accepts may have begun another one meanwhile.
             thread = threads.pop()
             thread.join()
             with self._lock:
@@ -152,7 +154,7 @@ class Donor:
             except ConnectionError:
                 continue
             except OSError:
-                # Woken by `close`.
+                # `close` has woken it.
                 break
             self._take(sock, _normal(str(address[0])))
         with self._lock:
@@ -179,7 +181,7 @@ class Donor:
             # Silent connections must not keep the right one out: the oldest that has not introduced itself goes.
             crowded = next(iter(self._pending)) if len(self._open) > _MAX_CONNECTIONS else None
             if crowded is not None:
-                # At once, not when its thread has noticed: the next one to come would pick it again.
+                # It is taken out at once, not when its thread has noticed: the next one to come would pick it again.
                 del self._pending[crowded]
                 self._open.discard(crowded)
         if crowded is not None:
@@ -203,7 +205,7 @@ class Donor:
         except TorchrelayError as e:
             self._log_once(peer, str(e))
         except RuntimeError as e:
-            # What torch raises when a device fails: this rank cannot be the donor, and the peer sees the end.
+            # torch raises this when a device fails: this rank cannot be the donor, and the peer sees the end.
             self._log(f"tensor channel: reading this rank's tensors failed: {e}")
         finally:
             with self._lock:

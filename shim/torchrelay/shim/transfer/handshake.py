@@ -98,8 +98,10 @@ def admit(
     Raises RefusedError with the reason, after telling the peer; ChannelClosedError when it says nothing in time.
     """
     nonce = os.urandom(_NONCE_BYTES)
-    later, channel.deadline = channel.deadline, min(deadline, channel.deadline)
-    wanted, certificate = _wanted(channel, protection), b""
+    later = channel.deadline
+    channel.deadline = min(deadline, channel.deadline)
+    wanted = _wanted(channel, protection)
+    certificate = b""
     if wanted and protection == FULL:
         if identity is None:
             raise RefusedError("what goes to other machines has to be encrypted, and there is no certificate for it")
@@ -118,7 +120,8 @@ def admit(
         raise _refused(channel, _UNPROTECTED, "it asked for tensors with less protection, between machines")
     channel.send(_ANSWER.pack(_WELCOME, terms.secret(b"donor")))
     if proven and not certificate:
-        ours, receivers = terms.secret(b"from donor"), terms.secret(b"from receiver")
+        ours = terms.secret(b"from donor")
+        receivers = terms.secret(b"from receiver")
         channel.authenticate(ours, receivers, with_numbers=proven == _ALL)
     channel.deadline = later
 
@@ -134,7 +137,8 @@ def introduce(channel: Channel, generation: int, token: str, connection: int, pr
 
     Raises RefusedError when either side turns the other away, ChannelClosedError.
     """
-    wanted, certificate = _wanted(channel, protection), b""
+    wanted = _wanted(channel, protection)
+    certificate = b""
     if wanted and protection == FULL:
         shown = channel.encrypt(tls_contexts.to_whoever_proves_it(), as_server=False)
         certificate = hashlib.sha256(shown).digest()
@@ -151,5 +155,6 @@ def introduce(channel: Channel, generation: int, token: str, connection: int, pr
     if not hmac.compare_digest(answer, terms.secret(b"donor")):
         raise RefusedError("the donor does not hold the token of this migration")
     if terms.proven and not certificate:
-        ours, donors = terms.secret(b"from receiver"), terms.secret(b"from donor")
+        ours = terms.secret(b"from receiver")
+        donors = terms.secret(b"from donor")
         channel.authenticate(ours, donors, with_numbers=terms.proven == _ALL)

@@ -110,7 +110,7 @@ class DeviceLane:
                 self._events[turn].record(self._stream)
                 first = index * STAGING_BYTES // ROW_BYTES
                 row_sums(part, sums[first : first + row_count(part.numel())])
-            # Waits for the stream, and with it for every copy into `data`.
+            # This waits for the stream, and with it for every copy into `data`.
             rows.copy_(sums)
 
 

@@ -67,7 +67,8 @@ def plan(infos: Sequence[TensorInfo]) -> list[Chunk]:
             small_bytes += padded(info.size_bytes)
             if small_bytes >= _PACK_BYTES or len(small) == _PACK_TENSORS:
                 chunks.append(Chunk(small=tuple(small), size=small_bytes))
-                small, small_bytes = [], 0
+                small = []
+                small_bytes = 0
             continue
         start = 0
         while start < info.size_bytes:
@@ -80,7 +81,8 @@ def plan(infos: Sequence[TensorInfo]) -> list[Chunk]:
                 span_bytes += size
             if CHUNK_BYTES - span_bytes < ROW_BYTES:
                 chunks.append(Chunk(spans=tuple(spans), size=span_bytes))
-                spans, span_bytes = [], 0
+                spans = []
+                span_bytes = 0
     if spans:
         chunks.append(Chunk(spans=tuple(spans), size=span_bytes))
     if small:

@@ -19,7 +19,9 @@ class ByteCount:
     """For a loop that has a count and no thread to spare: one look at the clock for each chunk."""
 
     def __init__(self, moved: Moved, total_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._moved, self._total_bytes, self._clock = moved, total_bytes, clock
+        self._moved = moved
+        self._total_bytes = total_bytes
+        self._clock = clock
         self._done_bytes = 0
         self._next_s = clock() + EVERY_S
 

@@ -95,7 +95,8 @@ class _Donors:
         except (RefusedError, ChannelClosedError):
             channel.close()
             raise
-        channel.deadline, channel.patience_s = self.deadline, _PATIENCE_S if one_of_several else None
+        channel.patience_s = _PATIENCE_S if one_of_several else None
+        channel.deadline = self.deadline
         return channel
 
 

@@ -114,7 +114,7 @@ def test_files_come_by_name_and_the_last_part_says_so(tmp_path: Path) -> None:
     ("name", "step"),
     [("global_step00042", 42), ("iter_0000100", 100), ("model_17", 17), ("epoch=2-step=300", 300), ("best", -1)],
 )
-def test_steps_in_names(tmp_path: Path, name: str, step: int) -> None:
+def test_a_checkpoints_step_is_read_from_its_name(tmp_path: Path, name: str, step: int) -> None:
     (tmp_path / name).mkdir()
     assert step_of(tmp_path / name) == step
 

@@ -22,7 +22,7 @@ from torchrelay.protocol.transport.last_reports import CHECKS_KEPT, LastReports
         (LastWords(told_to_end=True, failed=1), WorkerExited("w", 137, signal.SIGKILL, True)),
     ],
 )
-def test_each_ending(words: LastWords, exited: WorkerExited) -> None:
+def test_last_words_become_the_exit_of_a_worker(words: LastWords, exited: WorkerExited) -> None:
     assert how_it_ended("w", words) == exited
 
 

@@ -38,7 +38,7 @@ class Credentials:
         return grpc.aio.insecure_channel(target)
 
 
-def test_it_is_asked_again_until_there_is_an_answer_and_no_longer_than_the_launcher_lives() -> None:
+def test_the_controller_is_asked_again_until_it_answers_and_no_longer_than_the_launcher_lives() -> None:
     async def test() -> None:
         server, controller = grpc.aio.server(), Controller(refusals=2)
         relay_pb2_grpc.add_RelayServicer_to_server(controller, server)

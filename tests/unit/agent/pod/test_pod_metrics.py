@@ -18,7 +18,7 @@ def ask(port: int) -> str:
     return ""
 
 
-def test_it_answers_at_its_port_and_counts_the_processes_of_the_pod(tmp_path: Path) -> None:
+def test_the_agent_answers_at_its_port_and_counts_the_processes_of_the_pod(tmp_path: Path) -> None:
     async def test() -> None:
         port = free_port()
         world = World(tmp_path, port)

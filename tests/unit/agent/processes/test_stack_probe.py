@@ -27,7 +27,7 @@ class Bench:
         self.answers = answers
         self.asked: list[Explain] = []
         self.told: list[Explained] = []
-        self.explainer = Explainer(self._ask, lambda worker, report: self.told.append(report))
+        self.explainer = Explainer(self._ask, lambda worker, report: self.told.append(report), list)
 
     def _ask(self, worker: WorkerId, order: Explain) -> None:
         self.asked.append(order)

@@ -55,7 +55,7 @@ def is_gone(port: int) -> bool:
         return bool(trying.connect_ex(("127.0.0.1", port)))
 
 
-def test_it_leads_to_the_pod_that_has_the_lease_until_ctrl_c(
+def test_the_port_leads_to_the_pod_that_has_the_lease_until_ctrl_c(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     api, kubectl = HttpApi(), Kubectl(tmp_path, monkeypatch, SERVES)

@@ -69,7 +69,7 @@ def test_without_a_job_it_says_what_it_waits_for() -> None:
     assert text_of([], [])[0] == "no job here is torchrelay's; this shows the next one that is"
 
 
-def test_it_needs_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_top_needs_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.sys.stdin, "isatty", lambda: False, raising=False)
     with pytest.raises(UserError, match="hint: kubectl torchrelay status --watch"):
         asyncio.run(top(None, None, False))  # type: ignore[arg-type]  # it is not asked

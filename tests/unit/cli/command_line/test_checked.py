@@ -263,3 +263,18 @@ def test_the_help_names_every_way_to_protect_tensors_between_machines() -> None:
     (option,) = arguments.TransferEncryption.__metadata__  # type: ignore[attr-defined]  # of an Annotated
     for choice in CHOICES:
         assert f"`{choice}`" in option.help
+
+
+def test_where_messages_go_is_said_by_an_option_or_by_a_variable_that_nobody_else_can_list() -> None:
+    of_variable = {"TORCHRELAY_NOTIFY": "https://hooks/of-mine"}
+    assert check(given(), FakeMachine(), {}).notify is None
+    said = check(given(), FakeMachine(), of_variable).notify
+    assert said is not None
+    assert said.url == "https://hooks/of-mine"
+    option = check(given(notify="https://hooks/other"), FakeMachine(), of_variable).notify
+    assert option is not None
+    assert option.url == "https://hooks/other"
+    with pytest.raises(UserError, match=r"^TORCHRELAY_NOTIFY: give the URL"):
+        check(given(), FakeMachine(), {"TORCHRELAY_NOTIFY": "hooks/of-mine"})
+    with pytest.raises(UserError, match=r"^--notify: give the URL"):
+        check(given(notify="hooks/of-mine"), FakeMachine(), {})

@@ -9,7 +9,7 @@ from torchrelay.protocol.errors import UserError
 @pytest.mark.parametrize(
     ("text", "seconds"), [("90s", 90.0), ("30m", 1800.0), ("1.5h", 5400.0), ("0", 0.0), ("0s", 0.0)]
 )
-def test_times(text: str, seconds: float) -> None:
+def test_a_time_is_read_with_its_unit(text: str, seconds: float) -> None:
     assert time_s("--rehearse-every", text) == seconds
 
 

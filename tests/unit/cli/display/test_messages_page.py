@@ -36,7 +36,11 @@ def test_each_example_says_something() -> None:
 @pytest.mark.parametrize("hint", HINTS)
 def test_what_a_hint_says_is_a_command(hint: str) -> None:
     """Its words and options are known; `--help` keeps it from being done."""
-    assert typer.main.get_command(app)([*shlex.split(hint)[1:], "--help"], standalone_mode=False) == 0
+    _, command, *rest = shlex.split(hint)
+    words = (
+        [command, "--help", *rest] if command == "run" else [command, *rest, "--help"]
+    )  # behind a script it is the script's
+    assert typer.main.get_command(app)(words, standalone_mode=False) == 0
 
 
 def test_a_hint_with_an_option_that_is_not_there_is_found() -> None:
@@ -45,4 +49,13 @@ def test_a_hint_with_an_option_that_is_not_there_is_found() -> None:
 
 
 def test_there_are_hints() -> None:
-    assert {h.split()[1] for h in HINTS} == {"explain", "history", "quarantine", "run", "spares", "status"}
+    assert {h.split()[1] for h in HINTS} == {
+        "checkpoint",
+        "explain",
+        "history",
+        "quarantine",
+        "report",
+        "run",
+        "spares",
+        "status",
+    }

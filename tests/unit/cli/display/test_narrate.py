@@ -13,6 +13,7 @@ from torchrelay.protocol import events
 from torchrelay.protocol.messages import JobStatus, RankStatus
 from torchrelay.protocol.words.level import Level
 from torchrelay.protocol.words.phases import DOWNTIME_ROWS
+from torchrelay.protocol.words.rank_words import WAITS_FOR_SPARE
 
 KILLED = MigrationSummary(
     migration="m1",
@@ -43,52 +44,52 @@ def shown(*parts: RenderableType, width: int = 100) -> str:
 
 
 def told(event: events.Occurrence, before: RunSummary | None = None, verbose: bool = False) -> str:
-    return shown(*narrate.notes(before or RunSummary(), event, verbose)).strip()
+    return shown(*narrate.notes(before or RunSummary(), event, verbose)).rstrip()
 
 
 @pytest.mark.parametrize(
     ("event", "text"),
     [
-        (events.JobStarted("ab", 3, 1, ("n0",)), "torchrelay: 3 ranks, 1 spare"),
+        (events.JobStarted("ab", 3, 1, ("n0",)), "3 ranks, 1 spare"),
         (
             events.Protection("armed", "the training loop has not come round yet", "set-up"),
-            "torchrelay: set-up is done; protection starts with the first step",
+            "set-up is done; protection starts with the first step",
         ),
         (
             events.Protection("unprotected", "no loop was found"),
-            "torchrelay: not protected: no loop was found\ntorchrelay:   a rank that is lost now is not replaced\n"
-            "torchrelay: hint: torchrelay status",
+            "warning: not protected: no loop was found\n  a rank that is lost now is not replaced\n"
+            "hint: torchrelay status",
         ),
         (
             events.FaultFired("kill:rank=1,step=3,phase=data", 1, 3),
-            "torchrelay: fault injected: kill:rank=1,step=3,phase=data",
+            "fault injected: kill:rank=1,step=3,phase=data",
         ),
         (
             events.MigrationStarted("m1", "unplanned", 1, "ended by SIGKILL", 1),
-            "torchrelay: migration m1: rank 1 is lost: ended by SIGKILL",
+            "warning: migration m1: rank 1 is lost: ended by SIGKILL",
         ),
         (
             events.MigrationStarted("m1", "unplanned", 1, "rank 1 (n0.w1) was killed by SIGKILL", 1),
-            "torchrelay: migration m1: rank 1 (n0.w1) was killed by SIGKILL; it is to be replaced",
+            "warning: migration m1: rank 1 (n0.w1) was killed by SIGKILL; it is to be replaced",
         ),
         (
             events.MigrationStarted("m1", "planned", 1, "fan", 1),
-            "torchrelay: migration m1: rank 1 is to move: fan",
+            "migration m1: rank 1 is to move: fan",
         ),
         (events.WorkerEnded("n0.w0", 0, 1, 0, False), ""),
         (
             events.NodeLost("n1", (2, 3), 1, "its agent is away"),
-            "torchrelay: n1 is lost with ranks 2, 3 and 1 spare: its agent is away",
+            "warning: n1 is lost with ranks 2, 3 and 1 spare: its agent is away",
         ),
         (
             events.ProcessRespawned(1, "n0", 30, 2, 3),
-            "torchrelay:   respawn: a new process is started for rank 1 on n0 (2 of 3 within the hour)",
+            "  respawn: a new process is started for rank 1 on n0 (2 of 3 within the hour)",
         ),
-        (events.NodeLost("n1", (), 2, "silent"), "torchrelay: n1 is lost with 2 spares: silent"),
+        (events.NodeLost("n1", (), 2, "silent"), "warning: n1 is lost with 2 spares: silent"),
         (events.JournalsKept(1, "n0", 4, False), ""),
         (events.JournalsKept(1, "n0", 4, True), ""),
         (events.Log("info", "detail"), ""),
-        (events.Log("warning", "careful"), "torchrelay: careful"),
+        (events.Log("warning", "careful"), "warning: careful"),
         (events.ProgressMade(1, 1.0, 3, 1), ""),
     ],
 )
@@ -101,19 +102,19 @@ def test_each_phase_is_told_with_its_own_seconds() -> None:
     first = events.PhaseChanged("m1", "fence", 0.0)
     assert told(first, before, verbose=True) == ""
     second = events.PhaseChanged("m1", "prepare", 0.126)
-    assert told(second, fold(before, first, 0.0), verbose=True) == "torchrelay:   fence: 0.13 s"
+    assert told(second, fold(before, first, 0.0), verbose=True) == "  fence: 0.13 s"
     assert told(second, fold(before, first, 0.0)) == "", "a detail"
 
 
 def test_what_was_told_of_one_rank_is_not_repeated_for_the_next() -> None:
     report = events.ReportMade(0, "train.py", 9, 1, 1, 1, ("open file x",), ())
-    assert told(report) == "torchrelay: a rank that is replaced goes on without this: open file x"
+    assert told(report) == "warning: a rank that is replaced goes on without this: open file x"
     assert told(report, fold(RunSummary(), report, 0.0)) == ""
 
 
 def test_a_quiet_run_ends_with_one_line() -> None:
     summary = RunSummary(world_size=2, protection="on", boundary=60, exit_code=0, started_s=10.0, ended_s=22.5)
-    assert shown(*narrate.closing(summary, 0, "", [])) == "torchrelay: done in 12.5 s, 60 steps\n"
+    assert shown(*narrate.closing(summary, 0, "", [])) == "done in 12.5 s, 60 steps\n"
 
 
 def test_migrations_end_in_a_table_of_seconds_by_phase() -> None:
@@ -126,7 +127,7 @@ def test_migrations_end_in_a_table_of_seconds_by_phase() -> None:
         "seconds of detect fence prepare quiesce transfer rebuild verify first step  sum",
         "m1           0.25  0.25    0.25    0.25     0.25    0.25   0.25       0.25 2.00",
         "",
-        "torchrelay: done in 9.0 s, 60 steps, 1 migration, 1 redone, 2.00 s of downtime",
+        "done in 9.0 s, 60 steps, 1 migration, 1 redone, 2.00 s of downtime",
     ]
 
 
@@ -145,26 +146,26 @@ def test_the_end_without_a_spare_says_how_to_go_on() -> None:
     )
     text = shown(*narrate.closing(summary, 75, command, []), width=200)
     assert text.count("no spare is left for rank 1") == text.count("a just-in-time checkpoint is in /tmp/jit/1") == 1
-    assert f"torchrelay: {reason}\n" in text
-    assert "go on with: torchrelay run --resume /tmp/jit/1 train.py" in text
+    assert f"{reason}\n" in text
+    assert "hint: torchrelay run --resume /tmp/jit/1 train.py" in text
 
 
 def test_with_several_machines_the_command_of_each_is_told() -> None:
     summary = RunSummary(exit_code=75, checkpoint="/jit/1", reason="lost", resume_commands={"n0": "one", "n1": "two"})
     text = shown(*narrate.closing(summary, 75, "own", []), width=200)
-    assert "go on with, on n0: one" in text
-    assert "go on with, on n1: two" in text
+    assert "hint: one  # on n0" in text
+    assert "hint: two  # on n1" in text
     assert "own" not in text
 
 
 def test_faults_that_never_fired_are_named() -> None:
     text = shown(*narrate.closing(RunSummary(exit_code=0), 76, "", ["kill:rank=0,step=99,phase=data"]))
-    assert text == "torchrelay: the fault kill:rank=0,step=99,phase=data never fired\n"
+    assert text == "error: the fault kill:rank=0,step=99,phase=data never fired\n"
 
 
 NOT_MOVED = events.MoveNotMade("m1", 1, "--inject planned:rank=1,step=9,phase=forward", "the spare was not ready")
 SAID = (
-    "torchrelay: the planned migration of rank 1 did not take place "
+    "error: the planned migration of rank 1 did not take place "
     "(--inject planned:rank=1,step=9,phase=forward): the spare was not ready\n"
 )
 
@@ -172,12 +173,12 @@ SAID = (
 def test_a_planned_migration_that_did_not_take_place_is_told_at_the_end_with_its_reason() -> None:
     summary = fold(RunSummary(exit_code=0), NOT_MOVED, 0.0)
     assert shown(*narrate.closing(summary, 76, "", []), width=200) == SAID
-    assert shown(*narrate.closing(summary, 0, "", []), width=200).startswith(SAID + "torchrelay: done in")
+    assert shown(*narrate.closing(summary, 0, "", []), width=200).startswith(SAID + "done in")
 
 
 def test_a_script_that_ends_with_76_by_itself_is_told_as_such() -> None:
     text = shown(*narrate.closing(RunSummary(exit_code=76, reason="rank 0: SystemExit(76)"), 76, "", []))
-    assert text == "torchrelay: ended with exit code 76: rank 0: SystemExit(76)\n"
+    assert text == "error: ended with exit code 76: rank 0: SystemExit(76)\n"
 
 
 def test_a_planned_migration_is_said_to_be_off_as_it_happens_unless_it_was_said_to_be_given_up() -> None:
@@ -190,12 +191,14 @@ def test_a_planned_migration_is_said_to_be_off_as_it_happens_unless_it_was_said_
 
 def test_a_failure_is_told_with_its_reason() -> None:
     text = shown(*narrate.closing(RunSummary(exit_code=3, reason="rank 0: SystemExit(3)"), 3, "", []))
-    assert text == "torchrelay: ended with exit code 3: rank 0: SystemExit(3)\n"
+    assert text == "error: ended with exit code 3: rank 0: SystemExit(3)\n"
 
 
 def test_the_live_line_says_what_moves() -> None:
     quiet = RunSummary(ranks=3, spares=1, boundary=120, steps_per_s=8.26)
     assert shown(render.progress_line(quiet)).strip() == "torchrelay  3 ranks · step 120 · 8.3 steps/s · 1 spare"
+    waits = replace(quiet, pool=events.SparesChanged(2, 1, 1, ""))
+    assert shown(render.progress_line(waits)).strip().endswith("· 1 of 2 spares ready, 1 being made")
     started = fold(quiet, events.MigrationStarted("m1", "unplanned", 1, "gone", 1), 0.0)
     moving = fold(started, events.PhaseChanged("m1", "fence", 0.0), 0.0)
     assert shown(render.progress_line(moving)).strip().endswith("· rank 1 is moving: fence")
@@ -286,8 +289,8 @@ def test_status_says_which_ranks_move_to_another_machine(moves: int, reason: str
 @pytest.mark.parametrize(
     ("action", "outcome", "said"),
     [
-        ("replace", "done", "torchrelay: rank 1 is to be replaced: XID 79 on GPU-a: gone"),
-        ("migrate", "observed", "torchrelay: would migrate rank 1, and only observes: XID 79 on GPU-a: gone"),
+        ("replace", "done", "warning: rank 1 is to be replaced: XID 79 on GPU-a: gone"),
+        ("migrate", "observed", "warning: torchrelay only observes, and would migrate rank 1: XID 79 on GPU-a: gone"),
         ("ignore", "told", ""),
     ],
 )
@@ -296,7 +299,7 @@ def test_a_verdict_about_a_device_is_told_unless_nothing_follows_from_it(action:
     texts = [text.plain for text in narrate.notes(RunSummary(), event)]
     assert "".join(texts[:1]) == said
     follows = ["  GPU-a is given no rank from now on", "hint: torchrelay quarantine clear GPU-a --reason repaired"]
-    assert texts[1:] == [narrate.PREFIX + text for text in follows if outcome == "done"]
+    assert texts[1:] == [text for text in follows if outcome == "done"]
 
 
 def test_a_roll_back_is_told_as_one() -> None:
@@ -307,7 +310,7 @@ def test_a_roll_back_is_told_as_one() -> None:
     )
     said, hint = told(done).splitlines()
     assert said.endswith("all ranks went back to their copies: 4 steps redone, 2.50 s of downtime")
-    assert hint == "torchrelay: hint: torchrelay explain m1"
+    assert hint == "hint: torchrelay explain m1"
 
 
 @pytest.mark.parametrize(
@@ -333,7 +336,7 @@ def test_a_reason_is_not_told_again_when_only_its_numbers_change() -> None:
 
 def test_a_run_that_is_stopped_says_where_and_what_is_saved() -> None:
     assert shown(narrate.stopped(RunSummary(boundary=60), 2)) == (
-        "torchrelay: stopped by SIGINT after step 60; nothing was saved\n"
+        "stopped by SIGINT after step 60; nothing was saved\n"
     )
     assert "before the first step" in shown(narrate.stopped(RunSummary(), 15))
     asked = fold(RunSummary(boundary=60), events.JobFinished(143, "stopped by SIGTERM", "alice"), 1.0)
@@ -344,12 +347,9 @@ def test_a_run_that_is_stopped_says_where_and_what_is_saved() -> None:
 
 def test_a_job_that_somebody_stops_did_not_fail() -> None:
     summary = RunSummary(boundary=60, exit_code=143, reason="stopped by SIGTERM")
-    assert (
-        shown(*narrate.closing(summary, 143, "", []))
-        == "torchrelay: stopped by SIGTERM after step 60; nothing was saved\n"
-    )
+    assert shown(*narrate.closing(summary, 143, "", [])) == "stopped by SIGTERM after step 60; nothing was saved\n"
     crashed = replace(summary, exit_code=139, reason="rank 0 was killed by SIGSEGV")
-    assert "ended with exit code 139" in shown(*narrate.closing(crashed, 139, "", []))
+    assert "error: ended with exit code 139" in shown(*narrate.closing(crashed, 139, "", []))
 
 
 def test_a_run_that_nobody_keeps_has_no_story_to_go_back_to() -> None:
@@ -370,3 +370,39 @@ def test_a_run_that_nobody_keeps_has_no_story_to_go_back_to() -> None:
     )
     assert "hint: torchrelay explain m1" in told(lost)
     assert "hint:" not in told(lost, RunSummary(is_kept=False))
+
+
+@pytest.mark.parametrize(
+    ("style", "text", "line"),
+    [
+        ("red", "it is lost", "error: it is lost"),
+        ("yellow", "it is late", "warning: it is late"),
+        ("green", "it is there", "it is there"),
+        ("yellow", "  of the line before", "  of the line before"),
+    ],
+)
+def test_what_a_pipe_does_not_show_by_colour_is_said(style: str, text: str, line: str) -> None:
+    assert narrate.line(text, style).plain == line
+
+
+def test_a_move_that_waits_for_a_spare_is_no_error_and_is_forgotten_once_it_is_made() -> None:
+    waits = events.MoveNotMade("", 1, "the fan is loud", f"there is no spare; {WAITS_FOR_SPARE}")
+    assert told(waits).startswith("warning: rank 1 is to move (the fan is loud), and waits: there is no spare")
+    made = fold(RunSummary(), events.MigrationStarted("m1", "planned", 1, "the fan is loud", 1), 0.0)
+    done = events.MigrationFinished(
+        "m1",
+        "planned",
+        "committed",
+        1,
+        "n0.s0",
+        (1,),
+        ("n0.s0",),
+        0,
+        dict.fromkeys(DOWNTIME_ROWS, 0.1),
+        0.0,
+        1,
+        1,
+        "so",
+    )
+    made = fold(fold(made, waits, 1.0), done, 2.0)
+    assert made.moves_not_made == ()

@@ -61,7 +61,7 @@ def event(coverage: Coverage) -> CoverageKnown:
 
 def test_the_short_form_is_one_line_and_comes_again_only_with_news() -> None:
     (line,) = narrate.notes(RunSummary(), event(REPORT))
-    assert line.plain == ("torchrelay: training loop train.py:30; 1 gap: `torchrelay status` has the report")
+    assert line.plain == ("warning: training loop train.py:30; 1 gap: `torchrelay status` has the report")
     after = fold(RunSummary(), event(REPORT), 0.0)
     assert after.coverage == REPORT
     assert narrate.notes(after, event(REPORT)) == []

@@ -57,7 +57,8 @@ def test_top_shows_steps_ranks_spares_and_what_was_moved() -> None:
     assert "step 50 · 2.5 steps/s · goodput" in text
     assert "4 ranks: 4 running" in text
     assert "2 of 2 spares ready" in text
-    assert "m1         1      unplanned  committed  0.80 s    20 s ago" in text
+    assert "migration m1: rank 1, unplanned, committed, 0.80 s of downtime, 20 s ago" in text
+    assert "  was killed by signal 9" in text
 
 
 def test_the_ranks_of_a_large_job_are_one_sign_each() -> None:
@@ -73,7 +74,8 @@ def test_the_ranks_of_a_large_job_are_one_sign_each() -> None:
 def test_what_is_left_for_a_person_has_its_command() -> None:
     job = seen()
     job.record.take(e.Protection("unprotected", "no spare is there"), BEGAN_S + 60)
-    assert "to do: " in shown(job)
+    text = shown(job)
+    assert text.index("to do: ") < text.index("steps/s") < text.index("migration m1") < text.index("4 ranks: ")
 
 
 def test_without_a_job_top_says_so_and_waits() -> None:

@@ -19,7 +19,7 @@ def shown(console: Console) -> str:
 
 def test_a_terminal_has_a_bar_below_the_lines_and_elsewhere_there_are_only_lines() -> None:
     terminal = shown(Console(file=io.StringIO(), force_terminal=True, width=100, highlight=False))
-    assert "torchrelay: faults" in terminal
+    assert "faults" in terminal
     assert "left:" in terminal
     assert "4/4 identical" in terminal
     assert shown(Console(file=io.StringIO(), width=100)) == "".join(f"{n}/4 identical\n" for n in range(1, 5))

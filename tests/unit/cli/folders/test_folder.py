@@ -108,7 +108,7 @@ def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
 
 
 def test_without_a_job_it_says_how_to_start_one(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="start one with `torchrelay run`"):
+    with pytest.raises(UserError, match="hint: torchrelay run --help"):
         folder.choose_run(tmp_path / "none", None)
 
 
@@ -117,7 +117,9 @@ def test_a_job_is_found_by_its_name_unless_two_have_it(tmp_path: Path) -> None:
     entry(tmp_path, "cd", alive(), "finetune")
     assert folder.choose_run(tmp_path, "finetune").run_id == "cd"
     entry(tmp_path, "ef", alive(), "finetune")
-    with pytest.raises(UserError, match=r"its id:\n  cd finetune: run train\.py\n  ef finetune: run train\.py$"):
+    with pytest.raises(
+        UserError, match=r"its id:\n  cd finetune: torchrelay run train\.py\n  ef finetune: torchrelay run train\.py$"
+    ):
         folder.choose_run(tmp_path, "finetune")
 
 
@@ -138,5 +140,7 @@ def test_two_machines_of_one_job_on_one_host_are_one_job(tmp_path: Path) -> None
     assert [run.run_id for run in folder.one_of_each(tmp_path)] == ["ab"]
     assert folder.choose_run(tmp_path, None).run_id == "ab"
     entry(tmp_path, "cd", alive())
-    with pytest.raises(UserError, match=r"name one by its id:\n  ab: run train\.py\n  cd: run train\.py"):
+    with pytest.raises(
+        UserError, match=r"name one by its id:\n  ab: torchrelay run train\.py\n  cd: torchrelay run train\.py"
+    ):
         folder.choose_run(tmp_path, None)

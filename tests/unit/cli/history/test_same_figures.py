@@ -33,7 +33,7 @@ RUNS = {"migrations": [*t.small_run(), *t.progress(140.1, 199.9, 347, 3.0)], "re
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_they_agree(run: str, tmp_path: Path) -> None:
+def test_all_commands_tell_the_same_figures_of_a_run(run: str, tmp_path: Path) -> None:
     told = [*RUNS[run], (END_S, e.JobFinished(0, "all ranks are done"))]
     summary, tally = RunSummary(), JobTally(Totals())
     writer = RunWriter(tmp_path, RunHead("ab", "x", "m", "/", ("run",), t.BEGAN_S, None), pytest.fail)

@@ -82,9 +82,9 @@ def test_status_as_json_has_every_field(state: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("controller", "code", "said"),
     [
-        (FakeController(), 0, "torchrelay: rank 0 moved to n0.s0: no step redone, 0.80 s of downtime"),
+        (FakeController(), 0, "rank 0 moved to n0.s0: no step redone, 0.80 s of downtime"),
         (FakeController(outcome="abandoned"), 1, "the migration was given up: the joiner died"),
-        (FakeController(accepted=False), 2, "torchrelay: rank 0 does not move: rank 0: fan"),
+        (FakeController(accepted=False), 2, "error: rank 0 does not move: rank 0: fan"),
         (FakeController(moved=2), 1, "rank 0 did not move: another rank was lost meanwhile"),
         (EndingController(), 1, "the job ended before the migration did"),
         (LeavingController(), 1, "no answer: the job is over, or has lost its controller"),
@@ -99,19 +99,19 @@ def test_migrate_ends_as_the_migration_does(
 
 def test_migrate_tells_each_phase_while_it_waits(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with_controller(FakeController(), state, lambda _: migrate(0, "fan", None, wait=True))
-    assert "torchrelay:   prepare: 1.25 s" in capsys.readouterr().err
+    assert "  prepare: 1.25 s" in capsys.readouterr().err
 
 
 def test_migrate_without_waiting_ends_once_it_is_accepted(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert with_controller(FakeController(), state, lambda _: migrate(0, "fan", None, wait=False)) == 0
-    assert capsys.readouterr().err == "torchrelay: rank 0: fan\n"
+    assert capsys.readouterr().err == "rank 0: fan\n"
 
 
 @pytest.mark.parametrize(("subject", "code"), [("GPU-1", 0), ("GPU-2", EXIT_USAGE)])
 def test_clear_says_what_came_of_it(subject: str, code: int, state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert with_controller(FakeController(), state, lambda _: clear(subject, "was reset", None)) == code
-    hint = "torchrelay: hint: torchrelay quarantine list --run ab\n" if code else ""
-    assert capsys.readouterr().err == f"torchrelay: {subject}: was reset\n{hint}"
+    hint = "hint: torchrelay quarantine list --run ab\n" if code else ""
+    assert capsys.readouterr().err == f"{'error: ' if code else ''}{subject}: was reset\n{hint}"
 
 
 def test_quarantine_lists_what_is_in_it_and_takes_more(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,11 +120,11 @@ def test_quarantine_lists_what_is_in_it_and_takes_more(state: Path, capsys: pyte
     assert with_controller(DrainedController(), state, lambda _: show(None, as_json=True)) == 0
     printed = json.loads(capsys.readouterr().out)
     validate(printed, SCHEMAS["quarantine.schema.json"])
-    assert printed == {"run_id": "ab", "quarantine": ["n1: x"]}
+    assert printed == {"run_id": "ab", "quarantine": [{"subject": "n1", "reason": "x"}]}
     assert with_controller(DrainedController(), state, lambda _: add("n1", "fan", None)) == 0
     assert with_controller(DrainedController(known=False), state, lambda _: add("n9", "fan", None)) == EXIT_USAGE
-    hint = "torchrelay: hint: torchrelay status --run ab\n"
-    assert capsys.readouterr().err == f"torchrelay: n1: fan\ntorchrelay: n9: fan\n{hint}"
+    hint = "hint: torchrelay status --run ab\n"
+    assert capsys.readouterr().err == f"n1: fan\nerror: n9: fan\n{hint}"
 
 
 @pytest.mark.parametrize(
@@ -147,6 +147,7 @@ def test_drain_says_when_the_node_is_free(
     assert with_controller(controller, state, lambda _: drain(node, "switch", None, 2.0)) == code
     told = capsys.readouterr().err
     assert said in told
+    assert "the day before" not in told
     if code == 1:
         assert "torchrelay quarantine clear n1 --reason kept --run ab" in told
 
@@ -199,7 +200,7 @@ def test_stop_waits_for_the_jobs_end(state: Path, capsys: pytest.CaptureFixture[
     controller = DrainedController()
     assert with_controller(controller, state, lambda _: stop_job(None, wait=True)) == 0
     assert controller.stopped == [15]
-    assert capsys.readouterr().err == "torchrelay: job ab has ended\n"
+    assert capsys.readouterr().err == "job ab has ended\n"
 
 
 def test_a_stop_carries_the_signal(state: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.kept_runs import head, progress, write
 
 from torchrelay.cli.folders import folder
 from torchrelay.cli.jobs.live_run import LiveRun
@@ -73,7 +74,9 @@ def with_run(
         folder.write_secret(path, SECRET)
         here = folder.Process.find(os.getpid())
         assert here is not None
-        folder.write_run(path, folder.KnownRun("ab", "ab", "127.0.0.1", port, ("run", "train.py"), (here,)))
+        command = ("run", "--name", "my run", "--notify", "https://hooks/of-mine", "train.py")
+        of_user = {"name": "my run", "working_folder": "/data", "started_s": 1_700_000_000.0}
+        folder.write_run(path, folder.KnownRun("ab", "ab", "127.0.0.1", port, command, (here,), **of_user))
         live = LiveRun(state, folder.choose_run(state, "ab"))
         following = asyncio.ensure_future(live.follow())
         try:
@@ -103,13 +106,32 @@ def test_each_event_is_taken_once_though_a_new_stream_tells_all_again(tmp_path: 
     with_run(tmp_path, controller, act)
 
 
+def test_who_looks_late_knows_what_is_kept_and_what_is_told_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A controller does not keep each step, so without them all of the time would be set-up."""
+    monkeypatch.setenv("TORCHRELAY_HISTORY_DIR", str(tmp_path / "history"))
+    told = [events.to_job_event(BEGAN, 10.0), progress(20.0, 0), progress(60.0, 80), progress(100.0, 160)]
+    write(tmp_path / "history", told, head("ab"))
+
+    async def act(live: LiveRun, _: Any) -> None:
+        await until(lambda: bool(live.seen().record.migrations))  # which the controller tells behind them
+        assert live.seen().record.useful_time(100.0).share == pytest.approx(80 / 90)
+
+    controller = TellingController()
+    controller.told = [BEGAN, BEGAN, LOST]
+    with_run(tmp_path / "state", controller, act)
+
+
 def test_where_ranks_are_comes_from_the_status(tmp_path: Path) -> None:
     async def act(live: LiveRun, _: Any) -> None:
         await until(lambda: live.seen().status is not None)
         status = live.seen().status
         assert status is not None
         assert status.ranks[0].node == "n7"
-        assert live.seen().command == "torchrelay run train.py"
+        assert live.seen().command == "torchrelay run --name 'my run' --notify URL train.py"
+        assert live.seen().when.startswith("my run, began 2023-11-")
+        assert live.seen().when.endswith(", in /data")
 
     with_run(tmp_path, TellingController(), act)
 
@@ -117,10 +139,10 @@ def test_where_ranks_are_comes_from_the_status(tmp_path: Path) -> None:
 def test_what_is_asked_for_says_where_it_was_asked(tmp_path: Path) -> None:
     async def act(live: LiveRun, _: Any) -> None:
         await until(lambda: live.seen().actions)
-        moved = await live.migrate(0, "fan")
+        moved = await live.migrate(0, "fan", "")
         assert (moved.done, moved.message) == (False, "rank 0: fan (asked for on the dashboard)")
-        assert (await live.clear("GPU-1", "new", False)).done
-        assert (await live.clear("GPU-1", "new", True)).message == "GPU-1: new (asked for on the dashboard)"
+        assert (await live.clear("GPU-1", "new", False, "")).done
+        assert (await live.clear("GPU-1", "new", True, "")).message == "GPU-1: new (asked for on the dashboard)"
 
     with_run(tmp_path, TellingController(), act)
 
@@ -131,7 +153,7 @@ def test_a_job_whose_controller_is_gone_is_called_so_and_cannot_be_asked(tmp_pat
         await stop()
         await until(lambda: live.seen().unreachable != "" and not live.seen().actions)
         assert live.seen().unreachable.startswith("it runs without its controller")
-        assert (await live.migrate(0, "fan")).message == "the job has no controller that could be asked"
+        assert (await live.migrate(0, "fan", "")).message == "the job has no controller that could be asked"
 
     with_run(tmp_path, TellingController(), act)
 

@@ -89,7 +89,7 @@ def test_one_that_finds_who_leads_follows_and_where_nobody_else_could_lead_nothi
     assert next_step(replace(LEASE, known=replace(LEASE.known, lease_s=0.0))).action is not Action.FENCE
 
 
-def test_it_does_not_try_again_at_once_nor_where_nobody_could_lead() -> None:
+def test_a_machine_does_not_try_to_lead_again_at_once_nor_where_nobody_could_lead() -> None:
     assert next_step(replace(SECOND, tried_s=AGAIN_S - 1)).action is Action.WAIT
     barred = next_step(replace(SECOND, barred="it is a check"))
     assert (barred.action, "it is a check" in barred.reason) == (Action.WAIT, True)

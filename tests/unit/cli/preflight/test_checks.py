@@ -12,6 +12,7 @@ import pytest
 from jsonschema import validate
 from support.repository_script import script
 
+from torchrelay.cli.command_line.checked import check
 from torchrelay.cli.command_line.given import GivenOptions
 from torchrelay.cli.commands import doctor
 from torchrelay.cli.machine import LocalMachine
@@ -28,10 +29,10 @@ from torchrelay.cli.preflight.facts import (
     WorkerFacts,
 )
 from torchrelay.cli.preflight.finding import Finding, FindingMark, warning, well
-from torchrelay.cli.preflight.meeting import MeetingPlace
+from torchrelay.cli.preflight.meeting import meeting_place
 from torchrelay.cli.preflight.subject import subject_of
 from torchrelay.protocol.errors import UserError
-from torchrelay.protocol.messages import Program
+from torchrelay.protocol.names import ENV_SECRET
 
 GIB = 1 << 30
 ROOT = Path(__file__).parents[4]
@@ -76,7 +77,8 @@ WELL: dict[str, Any] = {
     "listening_problem": "",
     "compared": Compared("node0:29476", ("n0",)),
 }
-MEETING = MeetingPlace(("node0:29476",), b"secret", Program(), "torchrelay doctor")
+OF_TWO = GivenOptions("", nnodes="2", master_addr="node0", master_port=29500)
+MEETING = meeting_place(check(OF_TWO, LocalMachine(), {ENV_SECRET: "0123456789abcdef"}, needs_script=False))
 JOB = Subject(Path("/state"), (Path("/jit"), Path("/other")), command="train.py")
 
 

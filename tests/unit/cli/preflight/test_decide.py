@@ -165,11 +165,27 @@ THERE = "torchrelay doctor --nnodes 2 --node-rank 1 train.py"
             "n0 has torch 2, this machine has 3",
         ),
         (Compared(), [FindingMark.WARNING], "no command of this job answers at node0:1 or node1:1"),
+        (Compared(problem="port 1 is in use"), [FindingMark.WARNING], "port 1 is in use. So this was not compared"),
         (Compared("node0:1"), [FindingMark.WARNING], "no machine has come to the controller at node0:1 yet"),
         (
             Compared("node0:1", problem="too old"),
             [FindingMark.WARNING],
-            "too old, and two checks do not find each other. So this was not compared",
+            "too old. So this was not compared",
+        ),
+        (
+            Compared(missing=("n1", "n2"), waited_s=60.0),
+            [FindingMark.BAD],
+            "n1, n2 have not come at node0:1 or node1:1 within 60 s, and were not compared",
+        ),
+        (
+            Compared("node0:1", ("n1",), ("n1 has torch 2, this machine has 3",), missing=("n2",), waited_s=5.0),
+            [FindingMark.BAD, FindingMark.BAD],
+            "n1 has torch 2, this machine has 3",
+        ),
+        (
+            Compared("node0:1", ("n1",), missing=("n2",), waited_s=5.0),
+            [FindingMark.WELL, FindingMark.BAD],
+            "the same here and on n1",
         ),
         (Compared(strangers=("node0:1",)), [FindingMark.BAD], "node0:1 that does not know this job's secret"),
     ],
@@ -182,6 +198,6 @@ def test_machines_are_compared_or_it_is_said_that_they_were_not(
     assert said in found[0].text
     was_compared = bool(compared.nodes or compared.strangers)
     assert (
-        "the versions of torch and Python, the faults of --inject, and whether" in found[0].text
+        "the versions of torch and Python, numbers of machines and ranks, the faults of --inject" in found[0].text
     ) is not was_compared
     assert (THERE in found[0].remedy) is not was_compared

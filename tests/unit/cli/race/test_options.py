@@ -16,6 +16,7 @@ def of(**given: Any) -> RaceOptions:
         "ranks": 2,
         "spares": 1,
         "faults": None,
+        "steps_per_fault": None,
         "kinds": (),
         "seed": 0,
         "repetitions": None,
@@ -46,6 +47,11 @@ def test_there_is_a_fault_for_every_200_steps() -> None:
     assert of(steps=100, faults=0).faults == 0
 
 
+def test_another_rate_can_be_given() -> None:
+    assert of(steps=1000, steps_per_fault=50).faults == 20
+    assert of(steps=1000, steps_per_fault=5000).faults == 1
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -53,6 +59,8 @@ def test_there_is_a_fault_for_every_200_steps() -> None:
         ({"arm_names": ("horovod",)}, "--arm horovod: one of baseline, checkpoint, torchrelay"),
         ({"arguments": ("--lr",)}, "belong to --script"),
         ({"script": Path(__file__), "steps": 50}, "--steps is of the demo"),
+        ({"script": Path(__file__), "steps_per_fault": 50}, "--steps-per-fault is of the demo"),
+        ({"faults": 2, "steps_per_fault": 50}, "give one of them"),
     ],
 )
 def test_what_does_not_go_together_is_refused(given: dict[str, Any], message: str) -> None:

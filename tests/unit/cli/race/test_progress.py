@@ -48,6 +48,7 @@ def race_in(out: Path) -> command.RaceOptions:
         ranks=2,
         spares=1,
         faults=2,
+        steps_per_fault=None,
         kinds=(),
         seed=0,
         repetitions=2,

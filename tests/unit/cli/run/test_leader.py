@@ -11,9 +11,10 @@ from torchrelay.cli.command_line.given import GivenOptions
 from torchrelay.cli.command_line.options import RunOptions
 from torchrelay.cli.display.summary import UNDER_WAY, MigrationSummary, RunSummary, fold
 from torchrelay.cli.machine import LocalMachine
-from torchrelay.cli.run.leader import cannot_take_over, stands, successor, why_over
+from torchrelay.cli.run.leader import cannot_take_over, first_of, stands, successor, why_over
 from torchrelay.protocol import events
 from torchrelay.protocol.messages import LeadReply, Member
+from torchrelay.protocol.options.members import member_of
 from torchrelay.protocol.words.phases import ABANDONED, ANEW, COMMITTED, PLANNED, RESUME, UNPLANNED
 
 MOVED = MigrationSummary("m1", UNPLANNED, (1,), outcome=COMMITTED, spares=("n0.s0",))
@@ -73,11 +74,16 @@ def test_the_next_controller_is_told_where_to_listen_and_what_has_been() -> None
         "resume_dir": "",
     }
     two = options(nnodes="2", master_addr="node0", controller_port=4711)
-    members = (Member("n0", 0, "node0:29476"), Member("n1", 1, "node1:29476"))
+    members = (
+        Member("n0", 0, "node0:29476"),
+        Member("n1", 1, "node1:29476", "aa", "torchrelay run --resume {directory} a"),
+    )
     several = successor(two, summary_of(), 4711, LeadReply(2, "job", "n0", members, shared=True), 3)
     assert several["holders"] == ["n0.w0", "n0.w1", "n1.w0", "n1.w1"]
     assert (several["epoch"], several["follows"], several["job_name"], several["shared"]) == (3, 2, "job", True)
-    assert several["members"] == ["n0 0 node0:29476", "n1 1 node1:29476"]
+    assert [member_of(line) for line in several["members"]] == list(members)
+    anew = first_of(two, LeadReply(2, "job", "n0", members))
+    assert ([member_of(line) for line in anew["members_before"]], anew["job_name"]) == (list(members), "job")
     told = successor(two, summary_of(), 4711, LeadReply(2, "job", holders=("n0.s0", "n1.w1"), migrations_begun=4), 3)
     assert (told["holders"], told["migrations_begun"]) == (["n0.s0", "n1.w1"], 4)
     started = dataclasses.replace(summary_of(), respawned_s=((1, 1700000000.25),))

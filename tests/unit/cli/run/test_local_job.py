@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -55,3 +56,35 @@ def test_a_way_that_was_taken_is_written_down_for_status_at_once(tmp_path: Path)
     assert run is not None
     assert [(r.rung, r.times, r.steps) for r in run.rungs] == [("respawn", 1, 1), ("script", 1, 3)]
     assert run.restarts == ("1 (script): from the script's beginning, 3 steps lost: lost",)
+
+
+@pytest.mark.parametrize(
+    ("signals", "after_s", "killed"),
+    [
+        ((signal.SIGTERM, signal.SIGTERM), 0.01, False),  # as `timeout` does: to the command, and to its group
+        ((signal.SIGTERM, signal.SIGTERM), 5.0, True),
+        ((signal.SIGINT, signal.SIGINT), 0.01, True),  # a person at a keyboard
+        ((signal.SIGTERM, signal.SIGINT), 0.01, True),
+    ],
+)
+def test_a_signal_that_comes_twice_at_once_is_meant_once(
+    signals: tuple[int, int], after_s: float, killed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 100.0
+    done: list[str] = []
+
+    async def stop(number: int) -> None:
+        done.append("stop")
+
+    async def receive() -> None:
+        nonlocal now_s
+        for number in signals:
+            LocalJob._on_signal(job, number)  # type: ignore[arg-type]  # it stands for one
+            now_s += after_s
+        await asyncio.gather(*job._stops)
+
+    monkeypatch.setattr(local_job, "time", SimpleNamespace(monotonic=lambda: now_s))
+    agent = SimpleNamespace(kill=lambda: done.append("kill"))
+    job = SimpleNamespace(_agent=agent, stopped_by=0, _stopped_s=0.0, _stops=set(), _stop=stop)
+    asyncio.run(receive())
+    assert sorted(done) == (["kill", "stop"] if killed else ["stop"])

@@ -151,7 +151,7 @@ def test_a_survivor_that_aborts_is_lost() -> None:
     aborted = events.WorkerEnded("n0.w0", 0, 134, 6, False)
     verdict = classify(replace(ended(134, GIVEN_UP), occurrences=(aborted,)))
     assert verdict.outcome == LOST
-    assert verdict.reason.startswith("rank 0 (n0.w0) ended by signal 6")
+    assert verdict.reason.startswith("rank 0 (n0.w0) was killed by SIGABRT")
 
 
 def test_no_end_in_time_is_lost_and_says_where_it_stood() -> None:

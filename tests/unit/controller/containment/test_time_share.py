@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from torchrelay.controller.containment.containment import MOST_SHORT_S
+from torchrelay.controller.containment.containment import MOST_SHORT_S, Containment
 from torchrelay.controller.containment.time_share import LONGEST_REST_S, TimeShare, rest_s
 from torchrelay.controller.serving.agent_streams import AgentStream
 from torchrelay.controller.serving.relay import Relay
@@ -147,3 +147,20 @@ def test_a_word_of_progress_counts_little_only_where_nothing_follows(ranks: int,
     relay._take("n0", AgentStream(Inbox()), wrap(relay_pb2.FromAgent, told))
     assert (relay._containment.spent_s >= took_s) is is_full
     assert is_full or relay._containment.spent_s <= MOST_SHORT_S
+
+
+def test_what_was_taken_for_short_and_is_not_is_measured_the_next_time() -> None:
+    containment, is_short, spent_s = Containment(None, None), True, []
+    for _ in range(3):
+        before_s = containment.spent_s
+        with containment.contained(is_short) as cost:
+            until_s = time.thread_time() + 0.02
+            while time.thread_time() < until_s:
+                pass
+        is_short = cost.was_short
+        spent_s.append(containment.spent_s - before_s)
+    assert spent_s[0] <= MOST_SHORT_S
+    assert all(each_s >= 0.02 for each_s in spent_s[1:]), "twice in a row it would be no job's cost"
+    with containment.contained(is_short) as cost:
+        pass
+    assert cost.was_short

@@ -38,7 +38,7 @@ def saving(folder: Path) -> FakeJob:
     return job
 
 
-def test_it_is_told_once_a_second_and_in_the_status_at_once(tmp_path: Path) -> None:
+def test_what_has_been_transferred_is_told_once_a_second_and_in_the_status_at_once(tmp_path: Path) -> None:
     job = saving(tmp_path)
     generation = job.core.driver.migration.state.generation  # type: ignore[union-attr]
     for tenth in range(1, 26):

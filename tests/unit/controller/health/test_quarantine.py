@@ -227,6 +227,33 @@ def test_a_node_that_a_person_puts_aside_hands_over_all_its_ranks_and_is_free_ag
     assert "the switch again" in job.core.job.quarantine["n1"], once_more
 
 
+def test_ranks_that_wait_for_a_spare_stay_where_they_are_once_their_node_is_cleared(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, 4, 2, nnodes=2, health=default_policy())
+    job.train()
+    reply = job.core.user_requests.quarantine(QuarantineRequest("n0", "a new switch"), job.now_s)
+    assert reply.message == "n0 is in quarantine; ranks 0, 1 move to spares"
+    job.tick(0.05)
+    assert {move.reason for move in job.told(MoveNotMade)} == {
+        "every spare is on a device or node in quarantine; it moves as soon as there is one"
+    }
+    assert job.core.user_requests.clear(ClearRequest("n0", "it may stay")).cleared
+    assert moved(job) == []
+
+
+def test_the_last_node_that_a_job_can_use_is_not_put_aside(tmp_path: Path) -> None:
+    """Its spares would be of no use any more, and nobody could leave it."""
+    refusal = "is the only node that this job can use: its ranks have nowhere to go"
+    alone = FakeJob(tmp_path, 2, 2, nnodes=1, health=default_policy())
+    alone.train()
+    reply = alone.core.user_requests.quarantine(QuarantineRequest("n0", "a new switch"), alone.now_s)
+    assert (reply.accepted, reply.message) == (False, f"n0 {refusal}")
+    assert not alone.core.job.quarantine
+    job = job_with(tmp_path)
+    assert job.core.user_requests.quarantine(QuarantineRequest("n1", "a new switch"), job.now_s).accepted
+    reply = job.core.user_requests.quarantine(QuarantineRequest("n0", "a new switch"), job.now_s)
+    assert (reply.accepted, reply.message) == (False, f"n0 {refusal}")
+
+
 def test_what_a_person_puts_aside_is_of_this_job_or_refused(tmp_path: Path) -> None:
     job = job_with(tmp_path)
     reply = job.core.user_requests.quarantine(QuarantineRequest("n7", "x"), job.now_s)

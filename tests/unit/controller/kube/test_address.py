@@ -75,7 +75,7 @@ def test_outside_of_a_cluster_nothing_is_led_anywhere() -> None:
 
 
 @pytest.mark.parametrize(("address", "family"), [("10.0.0.1", "IPv4"), ("fd00::17", "IPv6")])
-def test_it_is_what_kubernetes_takes(address: str, family: str) -> None:
+def test_an_address_is_what_kubernetes_takes(address: str, family: str) -> None:
     made = slice_of(dataclasses.replace(FIRST, address=address), "discovery.k8s.io/v1")
     for release in ("1.25", "1.36"):
         kube_schema.check(made, release)

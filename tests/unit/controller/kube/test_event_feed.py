@@ -70,7 +70,7 @@ def test_a_replica_that_waits_tells_who_leads_and_nothing_else() -> None:
     assert [*FeedListener().news(f.FeedLeader("c-2", "c-1"), None)] == [f.pack(f.FeedLeader("c-2", "c-1"))]
 
 
-def test_it_says_now_and_then_that_it_is_there() -> None:
+def test_the_feed_says_now_and_then_that_it_is_there() -> None:
     now_s = [0.0]
     listener = FeedListener(lambda: now_s[0])
     assert news(listener, None) == [LEADS]

@@ -10,9 +10,10 @@ from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.machines.leading import CANDIDATE_S, OTHERS_COME_S, Leading
 from torchrelay.controller.outbox import Outbox
 from torchrelay.controller.picture.job import Job
-from torchrelay.protocol.messages import AgentHello, Follow, LeadRequest
+from torchrelay.protocol.messages import AgentHello, Follow, LeadRequest, Member
+from torchrelay.protocol.options.members import member_line
 
-MEMBERS = tuple(f"n{rank} {rank} node{rank}:1" for rank in range(3))
+MEMBERS = tuple(member_line(Member(f"n{rank}", rank, f"node{rank}:1")) for rank in range(3))
 
 
 class Bench:
@@ -138,6 +139,16 @@ def test_one_that_hears_half_of_the_machines_says_that_it_leads_on_before_its_ow
     assert bench.claimed == [(4, 5)]
     bench.leading.answer(LeadRequest(0, "n0", "job", 4), True, 0, 41.0)
     assert not bench.leading.answer(LeadRequest(1, "n1", "job", 5), True, 0, 41.0).quorum
+
+
+def test_a_machine_that_asks_where_to_join_takes_no_claim_from_the_half_that_leads_and_finds_it() -> None:
+    bench = half_of_two(may_claim=True)
+    for now_s in (41.0, 41.3, 41.6):
+        bench.job.nodes["n1"].heard_s = now_s
+        joins = bench.leading.answer(LeadRequest(0), True, 0, now_s)
+        assert (joins.quorum, joins.place) == (True, "n0-2")
+    assert bench.leading.answer(LeadRequest(1, "n1", "job", 5), True, 0, 42.0).quorum
+    assert bench.claimed == [(4, 5)]
 
 
 def test_and_stands_down_where_another_one_was_the_first() -> None:

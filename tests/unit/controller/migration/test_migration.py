@@ -283,6 +283,7 @@ def test_a_death_explains_a_suspicion_of_another_rank() -> None:
     world = World()
     world.feed(m.SuspicionRaised(1, "silent", world.now_s - 6))
     world.lose(2)
+    assert world.state.seconds["detect"] == 0.0
     world.run()
     assert world.state.moved == {2: "s0"}
     assert world.state.holders[1] == "w1"

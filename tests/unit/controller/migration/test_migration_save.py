@@ -46,7 +46,7 @@ def test_all_save_at_the_same_boundary_and_go_on_in_their_generation() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_it_ends_in_whatever_order_ranks_answer(seed: int) -> None:
+def test_a_save_ends_in_whatever_order_ranks_answer(seed: int) -> None:
     world, rng = saving(), random.Random(seed)
     while world.due:
         shuffled_step(world, rng)

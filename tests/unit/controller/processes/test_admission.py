@@ -238,7 +238,7 @@ def test_what_would_be_done_for_a_loss_is_told_where_nothing_is_done() -> None:
     world.core.receive("b", msg.WorkerExited("b.1", 137, 9, False), world.now_s)
     verdicts = [e.fields_json for e in world.core.take()[1] if e.name == "health_verdict"]
     assert len(verdicts) == 1
-    assert all(word in verdicts[0] for word in ('"replace"', '"observed"', "killed by signal 9", "observe"))
+    assert all(word in verdicts[0] for word in ('"replace"', '"observed"', "killed by SIGKILL", "observe"))
     assert world.core.driver.migration is None
 
 

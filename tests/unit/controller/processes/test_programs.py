@@ -101,6 +101,19 @@ def test_every_machine_has_its_command(tmp_path: Path) -> None:
     }
 
 
+def test_a_machine_that_is_lost_before_it_comes_to_a_new_controller_has_its_command_and_once_back_only_that(
+    tmp_path: Path,
+) -> None:
+    job = FakeJob(tmp_path)
+    programs = programs_of(job)
+    programs.recall([msg.Member("n0", 0, "", "", "lost {directory}"), msg.Member("n1", 1, "", "", "old {directory}")])
+    programs.attached("n1", OTHER)
+    assert programs.resume_commands("/jit") == {"n0": "lost /jit", "n1": "torchrelay run --resume /jit --node-rank 1 a"}
+    job.core.job.attach(msg.AgentHello("n0-2", 0, "h", ()), job.now_s)
+    programs.attached("n0-2", ONE)
+    assert set(programs.resume_commands("/jit")) == {"n0-2", "n1"}
+
+
 def test_a_job_that_ends_with_75_tells_all_of_them(tmp_path: Path) -> None:
     job = FakeJob(tmp_path, world_size=4, spares=0, nnodes=2)
     for node, program in (("n0", ONE), ("n1", OTHER)):

@@ -99,3 +99,20 @@ def test_where_all_wait_they_are_asked_again_soon_and_those_that_are_done_too() 
         [first_s, first_s + again_s, first_s + 3 * again_s, first_s + 7 * again_s], abs=0.11
     )
     assert asked_s[4] - asked_s[3] == pytest.approx(most_s, abs=0.11)
+
+
+def test_a_rank_that_has_computed_since_it_was_asked_is_asked_again_before_a_verdict() -> None:
+    bench = Bench()
+    (request,) = bench.at(6.0)
+    worker = bench.job.holder(1)
+    bench.witness.answered(worker, msg.Explained(request, (), "still", "its own process", asleep=True))
+    assert bench.witness.is_of_this_wait(worker)
+    worked = msg.WorkerProgress(worker.worker, 5, 5, "body", False, 3, "S", 7.5, 1.2)  # until 0.3 s after the question
+    bench.silent(0, 7.5, 107.5, waiting=True)
+    worker.take_progress(worked, 107.5)
+    assert not bench.witness.is_of_this_wait(worker)
+    bench.witness.ask(LIMIT_S, 107.5)
+    orders, _ = bench.outbox.take()
+    assert [m.worker for _, m in orders if isinstance(m, msg.ToWorker)] == ["n0.w1"]
+    assert bench.witness.answer(worker) is None, "what it waited for before it worked says nothing"
+    assert bench.witness.is_awaited(worker, 108.0)

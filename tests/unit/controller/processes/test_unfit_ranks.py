@@ -19,7 +19,7 @@ def end_itself(job: FakeJob, worker: str, *, by_script: bool) -> None:
     job.die(worker, signal=signal.SIGKILL)
 
 
-def test_it_is_replaced_with_its_own_reason(tmp_path: Path) -> None:
+def test_an_unfit_rank_is_replaced_with_its_own_reason(tmp_path: Path) -> None:
     job = job_with(tmp_path)
     end_itself(job, "n0.w1", by_script=True)
     assert moved(job) == [("unplanned", 1)]

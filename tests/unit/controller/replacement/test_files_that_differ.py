@@ -10,7 +10,8 @@ import pytest
 from support.fake_job import FakeJob
 
 from torchrelay.protocol import events
-from torchrelay.protocol.messages import Program
+from torchrelay.protocol.messages import LeadReply, LeadRequest, Program, WorkerInfo
+from torchrelay.protocol.options.members import member_line
 
 SAME = Program(
     "/w/train.py", "aa", {"train.py": "1", "config.py": "2"}, "3.11.7", "2.13.0", imported=("config.py", "train.py")
@@ -98,6 +99,27 @@ def test_no_process_is_started_for_a_rank_where_its_files_are_not(tmp_path: Path
     where = job.core.driver.spares.respawns.place(2)
     assert where.node == ("n0" if second is SAME else "")
     assert ("files that the script imports are others there" in where.reason) is (second is OWN)
+
+
+def test_a_controller_that_takes_over_knows_the_files_of_a_machine_that_it_never_hears(tmp_path: Path) -> None:
+    """n0 is lost with the controller: its rank goes on on n2, which has the same files, and not on n1."""
+    programs = {"n0": SAME, "n1": OWN, "n2": SAME}
+    before = FakeJob(tmp_path, 3, nnodes=3, programs=programs, config={"epoch": 3, "job_name": "job"})
+    before.train()
+    known = before.core.lead(LeadRequest(1, "n1", "job", 3), before.now_s)
+    config = successor(known, epoch=7)
+    job = FakeJob(tmp_path, 3, 0, nnodes=3, programs=programs, missing=("n0",), config=config)
+    job.core.job.add("n0", WorkerInfo("n0.w0", 0, 0), 0, job.now_s)
+    assert [job.core.job.may_go_on(0, node) for node in ("n1", "n2")] == [False, True]
+    assert job.core.job.alike("n0") == {"n2"}
+    again = job.core.lead(LeadRequest(1, "n1", "job", 7), job.now_s)
+    assert {m.node: m.imports for m in again.members} == {m.node: m.imports for m in known.members}, "for the next one"
+
+
+def successor(known: LeadReply, epoch: int) -> dict[str, Any]:
+    """As its command configures a controller that takes over."""
+    told = {"epoch": epoch, "follows": known.epoch, "job_name": known.job, "takes_over": True, "imports_differ": True}
+    return told | {"members": tuple(map(member_line, known.members)), "holders": known.holders}
 
 
 def test_who_knew_of_it_before_tells_the_next_controller_which_does_not_know_the_files_of_who_is_missing(

@@ -63,7 +63,7 @@ def test_what_is_lost_at_the_same_step_a_third_time_is_not_started_again(tmp_pat
     assert starts(job) == [1, 1]
     (fell,) = job.told(events.JobFell)
     assert fell.losses_at_step == 3
-    story = "n0.w1 ended by signal 9; n0.r0 ended by signal 9; n0.r1 ended by signal 9"
+    story = "n0.w1 was killed by SIGKILL; n0.r0 was killed by SIGKILL; n0.r1 was killed by SIGKILL"
     assert f"rank 1 was lost at step 7 3 times ({story})" in fell.reason
     assert fell.directory
 

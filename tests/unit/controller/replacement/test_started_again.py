@@ -44,7 +44,7 @@ def lose(job: FakeJob, worker: str, boundary: int = 5) -> None:
     job.settle()
 
 
-def test_it_takes_over_its_own_rank(tmp_path: Path) -> None:
+def test_a_process_that_is_started_again_takes_over_its_own_rank(tmp_path: Path) -> None:
     job = made(tmp_path)
     lose(job, "n1.w0")
     assert job.told(events.MigrationFinished) == []
@@ -151,7 +151,7 @@ def test_a_rank_that_is_lost_at_the_same_step_a_third_time_gets_no_spare_either(
     fallen = job.core.fallen
     assert fallen is not None
     assert fallen.losses_at_step == 3
-    assert "rank 1 was lost at step 7 3 times (n1.w0 ended by signal 9; " in job.core.driver.spares.refused[1].spare
+    assert "rank 1 was lost at step 7 3 times (n1.w0 was killed by SIGKILL; " in job.core.driver.spares.refused[1].spare
 
 
 def test_not_where_its_pod_is_lost(tmp_path: Path) -> None:

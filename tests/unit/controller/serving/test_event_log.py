@@ -47,7 +47,7 @@ def test_who_is_too_slow_goes_on_with_what_is_kept() -> None:
     assert log.since(log.count, 10) == ([], log.count)
 
 
-def test_progress_passes() -> None:
+def test_only_the_latest_progress_is_kept() -> None:
     log = EventLog()
     for n in range(3):
         log.add(JobEvent(float(n), "progress", "{}"))

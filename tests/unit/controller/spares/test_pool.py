@@ -157,6 +157,34 @@ def test_a_stopped_one_is_replaced(tmp_path: Path) -> None:
     assert dropped(job)[0].startswith("n0.s0: it has been stopped for")
 
 
+def test_a_stopped_one_is_not_ready_and_its_device_goes_to_a_rank_whose_own_is_bad(tmp_path: Path) -> None:
+    job = made(tmp_path, config={"respawn_limit": 3})
+    with_gpus(job)
+    job.states["n0.s0"] = "T"
+    job.tick(1.0)
+    assert (job.core._parts.judge.known().spares_ready, dropped(job)) == (0, [])
+    job.core.job.quarantine["GPU-n0.w1"] = "it fell off the bus"
+    job.die("n0.w1")
+    job.settle()
+    assert dropped(job) == ["n0.s0: it is stopped, and rank 1 needs its place"]
+    assert [(o.rank, o.in_place_of) for o in job.orders if isinstance(o, msg.StartWorker) and o.rank != NO_RANK] == [
+        (1, "n0.s0")
+    ]
+    assert job.core.job.holders[1] == "n0.r0"
+    assert job.told(events.JobFell) == []
+
+
+def test_a_stopped_one_is_left_alone_where_the_rank_s_own_place_is_well(tmp_path: Path) -> None:
+    job = made(tmp_path, config={"respawn_limit": 3})
+    with_gpus(job)
+    job.states["n0.s0"] = "T"
+    job.tick(1.0)
+    job.die("n0.w1")
+    job.settle()
+    assert job.core.job.holders[1] == "n0.r0"
+    assert dropped(job) == []
+
+
 def test_ranks_that_wait_for_a_spare_let_it_run_as_any_other(tmp_path: Path) -> None:
     job = made(tmp_path)
     job.cold = True

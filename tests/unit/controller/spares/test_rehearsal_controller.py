@@ -56,7 +56,7 @@ def test_without_spares_a_process_is_started_for_each_rehearsal_and_ended_after_
     assert job.told(events.WorkerEnded) == []
 
 
-def test_it_is_no_spare_and_a_loss_ends_it(tmp_path: Path) -> None:
+def test_a_rehearser_is_no_spare_and_a_loss_ends_its_rehearsal(tmp_path: Path) -> None:
     job = made(tmp_path)
     job.mute.add("n0.t0")
     after(job, FIRST_AFTER_S)

@@ -120,7 +120,7 @@ def test_a_line_without_an_end_does_not_take_the_memory(tmp_path: Path, monkeypa
     asyncio.run(test())
 
 
-def test_it_comes_again_after_it_was_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_feed_comes_again_after_it_was_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "AGAIN_S", 0.01)
 
     async def test() -> None:
@@ -156,7 +156,7 @@ def test_one_that_is_not_there_is_said(tmp_path: Path) -> None:
     asyncio.run(test())
 
 
-def test_it_serves_the_page_on_loopback_alone_and_does_nothing_for_anybody(tmp_path: Path) -> None:
+def test_the_dashboard_serves_its_page_on_loopback_alone_and_does_nothing_for_anybody(tmp_path: Path) -> None:
     async def test() -> None:
         feed, port = Feed(f.pack(LEADS), f.pack(SEEN)), free_port()
         server = await asyncio.start_unix_server(feed.tell, tmp_path / "s")

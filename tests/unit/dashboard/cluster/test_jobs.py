@@ -10,6 +10,7 @@ import pytest
 from support import told_runs as t
 
 from torchrelay.dashboard.cluster import jobs as module
+from torchrelay.dashboard.cluster.asks import NOBODY, ControllerAsks
 from torchrelay.dashboard.cluster.jobs import ClusterJobs
 from torchrelay.protocol import events as e
 from torchrelay.protocol.kube import job_feed as f
@@ -23,9 +24,9 @@ DAY_S = 86_400.0
 class Cluster:
     """A dashboard that is told what a test says, at a time that the test sets."""
 
-    def __init__(self, ttl_s: float = DAY_S) -> None:
+    def __init__(self, ttl_s: float = DAY_S, asks: ControllerAsks | None = None) -> None:
         self.now_s = NOW_S
-        self.jobs = ClusterJobs(ttl_s, lambda: self.now_s)
+        self.jobs = ClusterJobs(ttl_s, lambda: self.now_s, asks=asks)
         self.begin()
 
     def begin(self) -> None:
@@ -200,14 +201,28 @@ def test_a_replica_that_waits_says_who_leads_and_a_cut_feed_is_said() -> None:
     assert c.section("job")["headline"]["detail"] == "The controller beside this dashboard has ended."
 
 
-def test_nothing_can_be_asked_of_it() -> None:
+def test_without_tokens_nothing_can_be_asked_of_it() -> None:
     c = Cluster()
     c.see()
     source = c.jobs.hub.find("team.llama")
     assert source is not None
-    assert not asyncio.run(source.migrate(0, "so")).done
-    assert not asyncio.run(source.clear("gpu", "so", False)).done
+    assert not asyncio.run(source.migrate(0, "so", "alice")).done
+    assert not asyncio.run(source.clear("gpu", "so", False, "alice")).done
     assert c.section("job")["actions"] is False
+
+
+def test_with_tokens_a_job_can_be_asked_for_something_until_it_is_over_or_nobody_looks_after_it() -> None:
+    c = Cluster(asks=ControllerAsks())
+    c.see()
+    c.tell(*t.small_run())
+    assert c.section("job")["actions"] is True
+    source = c.jobs.hub.find("team.llama")
+    assert source is not None
+    assert asyncio.run(source.migrate(0, "so", "alice")).message == NOBODY  # the feed of this test has no other end
+    c.jobs.take(f.JobGone("team", "llama"))
+    assert c.section("job")["actions"] is False
+    assert asyncio.run(source.migrate(0, "so", "alice")).message == module.OVER
+    assert asyncio.run(source.clear("gpu", "so", False, "alice")).message == module.OVER
 
 
 def test_events_of_another_version_are_left_out() -> None:

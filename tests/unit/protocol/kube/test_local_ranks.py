@@ -42,7 +42,9 @@ def test_which_one_of_a_pod_s_it_is() -> None:
         (told(3, 2, 0), 3, 4, 2, "--virtual-local-rank"),
     ],
 )
-def test_each_case(launch: dict[str, str], rank: int, world_size: int, processes: int, words: str) -> None:
+def test_a_pods_ranks_follow_from_its_launch(
+    launch: dict[str, str], rank: int, world_size: int, processes: int, words: str
+) -> None:
     reason = misfit(launch, rank, world_size, processes)
     assert words in reason
     assert bool(words) == bool(reason)

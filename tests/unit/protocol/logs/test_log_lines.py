@@ -14,7 +14,7 @@ from torchrelay.cli.display import narrate
 from torchrelay.cli.display.teller import Teller
 from torchrelay.protocol.errors import UserError
 from torchrelay.protocol.logs.log_lines import LogFormat, LogLines, LogPart, for_children
-from torchrelay.protocol.logs.log_records import JsonFormatter, of_run, wanted_level
+from torchrelay.protocol.logs.log_records import JsonFormatter, TextFormatter, of_run, wanted_level
 from torchrelay.protocol.names import ENV_LOG, ENV_LOG_LEVEL, ENV_WORKER, EXIT_USAGE, SHIM_ENV
 
 JSON = {ENV_LOG: "json 5b69072e", ENV_WORKER: "n0.w1"}
@@ -45,7 +45,7 @@ def test_lines_are_text_unless_somebody_wants_json(capsys: pytest.CaptureFixture
     LogLines.from_environ(LogPart.SHIM, {}).say("not protecting this process")
     LogLines.from_environ(LogPart.AGENT, {}).say("the secret cannot be read", "error")
     assert capsys.readouterr().err == (
-        "torchrelay: not protecting this process\ntorchrelay agent: the secret cannot be read\n"
+        "torchrelay: warning: not protecting this process\ntorchrelay agent: error: the secret cannot be read\n"
     )
     assert for_children(LogFormat.TEXT, "ab") == {}
     assert LogLines.from_environ(LogPart.AGENT, for_children(LogFormat.JSON, "ab")) == LogLines(
@@ -103,3 +103,17 @@ def test_each_program_of_a_cluster_says_its_lines_as_json_where_it_is_told_to(pa
     told = json.loads(done.stderr)
     assert (done.returncode, told["part"], told["level"], told["run"]) == (EXIT_USAGE, part, "error", "team/llama")
     assert "TORCHRELAY_LOG_LEVEL=loud" in told["text"]
+
+
+def test_lines_of_logging_say_what_needs_attention_and_nothing_of_the_others() -> None:
+    form = TextFormatter("torchrelay agent: %(word)s%(message)s")
+    told = [
+        form.format(logging.LogRecord("x", level, "f.py", 1, "it is so", (), None))
+        for level in (logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
+    ]
+    assert told == [
+        "torchrelay agent: it is so",
+        "torchrelay agent: warning: it is so",
+        "torchrelay agent: error: it is so",
+        "torchrelay agent: error: it is so",
+    ]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.prometheus import SERIES, problems
+from support.prometheus import SERIES, problems, series
 from support.repository_script import script
 
 from torchrelay.protocol.metrics.metric import Metric, MetricType
@@ -50,7 +50,7 @@ def test_labels_are_bounded_and_take_no_name_of_prometheus(metric: Metric) -> No
 
 
 def test_each_name_is_there_once() -> None:
-    assert len(SERIES) == sum(len(metric.series) for metric in METRICS)
+    assert len(SERIES) == sum(len(series(metric)) for metric in METRICS)
 
 
 @pytest.mark.parametrize("name", ["generate_metrics_page", "generate_dashboard"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import http.server
 import json
 import threading
@@ -98,7 +99,7 @@ def test_what_nobody_is_woken_for(what: events.Occurrence) -> None:
     assert told([*told_runs.begins(), (told_runs.BEGAN_S + 30, what)]) == []
 
 
-def test_what_is_posted() -> None:
+def test_a_notice_is_posted_in_the_form_that_was_asked_for() -> None:
     assert json.loads(body(MOVED, JOB, NotifyTarget(URL))) == {
         "kind": "migrated",
         "text": MOVED.text,
@@ -109,6 +110,9 @@ def test_what_is_posted() -> None:
     }
     slack = json.loads(body(MOVED, JOB, NotifyTarget(URL, form=BodyForm.SLACK)))
     assert slack == {"text": f"*pretrain* (7e70abbe on node7): {MOVED.text}\n`{MOVED.hint}`"}
+    loud = dataclasses.replace(MOVED, text="Rank 1 did not move: <!channel> R&D", hint="")
+    called = json.loads(body(loud, JOB, NotifyTarget(URL, form=BodyForm.SLACK)))
+    assert called["text"].endswith("did not move: &lt;!channel&gt; R&amp;D")  # to Slack it would call everybody
     own = json.loads(body(MOVED, JOB, NotifyTarget(URL, template='{"msg": "$name: $text", "left": "$unknown"}')))
     assert own == {"msg": f"pretrain: {MOVED.text}", "left": "$unknown"}
 

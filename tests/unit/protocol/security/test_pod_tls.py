@@ -22,7 +22,7 @@ def test_a_certificate_says_whose_it_is() -> None:
     assert identity_of(sign(AUTHORITY, SigningRequest().pem(), POD)) == POD
 
 
-def test_it_comes_from_the_authority_and_is_for_clients_alone_and_for_an_hour() -> None:
+def test_a_pods_certificate_comes_from_the_authority_and_is_for_clients_alone_and_for_an_hour() -> None:
     certificate = x509.load_pem_x509_certificate(sign(AUTHORITY, SigningRequest().pem(), POD))
     certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(AUTHORITY.authority))
     usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value

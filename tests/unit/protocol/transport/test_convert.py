@@ -12,7 +12,7 @@ import pytest
 from torchrelay.protocol import messages, relay_pb2
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.transport import convert
-from torchrelay.protocol.transport.wire import field_types
+from torchrelay.protocol.transport.wire import field_types, member_name
 
 CLASSES = [c for c in vars(messages).values() if isinstance(c, type) and dataclasses.is_dataclass(c)]
 MEMBERS = [(u, c) for u in convert.UNIONS for c in typing.get_args(getattr(messages, u))]
@@ -57,7 +57,7 @@ def test_every_protobuf_belongs_to_a_message_or_a_union() -> None:
 def test_a_union_has_a_member_for_each_of_its_classes(union: str) -> None:
     (oneof,) = relay_pb2.DESCRIPTOR.message_types_by_name[union].oneofs
     assert {f.name: f.message_type.name for f in oneof.fields} == {
-        convert.member_name(c.__name__): c.__name__ for c in typing.get_args(getattr(messages, union))
+        member_name(c.__name__): c.__name__ for c in typing.get_args(getattr(messages, union))
     }
 
 

@@ -25,7 +25,9 @@ CONFIG = ControllerConfig("r", 1, 1, "", "", "", "127.0.0.1", 29500)
 
 
 @pytest.mark.parametrize("method", ["Migrate", "Watch", "Attach", "attached"])
-def test_it_is_turned_away_and_the_next_one_is_served(method: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_garbled_call_is_turned_away_and_the_next_one_is_served(
+    method: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def run() -> None:
         relay, server = Relay(Core(CONFIG, time.time)), make_server()
         relay_pb2_grpc.add_RelayServicer_to_server(RelayService(relay), server)

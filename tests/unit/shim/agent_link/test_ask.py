@@ -58,7 +58,7 @@ def agent(tmp_path: Path) -> Callable[..., Agent]:
     return lambda *orders: Agent(tmp_path / "s", *orders)
 
 
-def test_it_is_what_the_answer_says(tmp_path: Path, agent: Callable[..., Agent]) -> None:
+def test_a_process_becomes_what_the_agents_answer_says(tmp_path: Path, agent: Callable[..., Agent]) -> None:
     served = agent(Begin("train-1:aa.2", "/run/torchrelay/journal/2", True, kept="/run/torchrelay-kept/1"))
     told, link = ask(config(tmp_path / "s"))
     served.close()

@@ -31,7 +31,7 @@ class Link:
         (UserError("no such option"), ScriptFailed("UserError", "no such option", 1, 7)),
     ],
 )
-def test_what_is_told(failure: BaseException, told: ScriptFailed) -> None:
+def test_the_agent_is_told_how_the_script_failed(failure: BaseException, told: ScriptFailed) -> None:
     link = Link()
     tell(link, failure, 7)  # type: ignore[arg-type]  # a stand-in
     assert link.sent == [told]

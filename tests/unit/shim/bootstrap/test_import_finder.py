@@ -27,7 +27,8 @@ def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_finder, "default_folder", lambda: None)
     for name in ("PACKAGES", "INSTRUMENTED_FILES"):
         monkeypatch.setattr(sites, name, set())
-    monkeypatch.setattr(sites, "LEFT_ALONE", {})
+    for name in ("LEFT_ALONE", "TEXTS", "LOADED_FROM"):
+        monkeypatch.setattr(sites, name, {})
 
 
 @pytest.fixture
@@ -56,6 +57,7 @@ def test_loops_that_may_train_are_rewritten_in_an_installed_package_that_steps_a
     loader = loader_of("some_framework.loops", package)
     assert type(loader) is InstrumentedLoader
     assert {str(package / "loops.py")} == sites.PACKAGES == sites.INSTRUMENTED_FILES
+    assert sites.TEXTS == {}, "a package has a version of its own"
     assert [site.function for site in loader._made.sites] == ["Loop.run"]
 
 
@@ -89,6 +91,7 @@ def test_a_module_of_the_users_without_loops_has_state_all_the_same(
     assert type(loader_of("counters_of_mine", tmp_path)) is SourceFileLoader
     assert type(loader_of("loops_of_mine", tmp_path)) is InstrumentedLoader
     assert {str(tmp_path / f"{name}_of_mine.py") for name in ("counters", "loops")} == sites.INSTRUMENTED_FILES
+    assert sites.TEXTS.keys() == sites.INSTRUMENTED_FILES, "by what they hold another process knows them"
 
 
 def test_a_script_without_loops_has_state_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,4 +100,4 @@ def test_a_script_without_loops_has_state_all_the_same(tmp_path: Path, monkeypat
     script, runtime = tmp_path / "train.py", cast(Any, None)
     script.write_text("losses = []\ntrainer.fit(losses)")
     run_file._prepare(str(script), runtime, lambda: None)
-    assert {str(script)} == sites.INSTRUMENTED_FILES
+    assert {str(script)} == sites.INSTRUMENTED_FILES == sites.TEXTS.keys()

@@ -34,7 +34,7 @@ from torchrelay.shim.bootstrap.launcher import children_environment, is_launcher
         (["python"], False),
     ],
 )
-def test_which_are(command: list[str], launches: bool) -> None:
+def test_a_launcher_is_known_by_its_command(command: list[str], launches: bool) -> None:
     assert is_launcher(command) is launches
 
 

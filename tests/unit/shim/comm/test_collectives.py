@@ -93,8 +93,9 @@ class FakeEngine:
         self.threads.append(threading.current_thread())
         return call()
 
-    def dispatched(self) -> None:
+    def waits_beside(self, wait: Any) -> Any:
         self.dispatches.append(threading.current_thread())
+        return wait()
 
     def answered(self, tensors: list[torch.Tensor]) -> None:
         self.certain += tensors

@@ -12,7 +12,7 @@ from torchrelay.shim.adapters.process_groups import sockets, tcp
 from torchrelay.shim.comm import peer_links
 from torchrelay.shim.comm.gate import Gate
 from torchrelay.shim.comm.gate_links import Link
-from torchrelay.shim.comm.peer_links import Links
+from torchrelay.shim.comm.peer_links import PeerLinks
 
 
 def inode(connection: socket.socket) -> str:
@@ -33,7 +33,7 @@ def close(pairs: list[End]) -> None:
 def test_an_idle_connection_that_is_dead_is_told_from_one_that_lives(pairs: list[End]) -> None:
     (dead, cut), (alive, _) = pairs
     tcp.drop_all(cut.fileno())
-    looked, wanted = Links(), {inode(dead), inode(alive)}
+    looked, wanted = PeerLinks(), {inode(dead), inode(alive)}
     assert [link.probed_s for link in looked.look(wanted)] == [0.0, 0.0]
     looked.probe(wanted)
 
@@ -55,7 +55,7 @@ def test_data_that_nobody_acknowledges_tells_its_age_before_anybody_has_probed(p
     tcp.drop_all(cut.fileno())
     one.sendall(b"x")
     until(lambda: reading(one).retransmits >= 4)
-    (link,) = Links().look({inode(one)})
+    (link,) = PeerLinks().look({inode(one)})
     assert link.probed_s == 0.0
     assert link.unanswered_s >= 2.5
     close(pairs)
@@ -63,7 +63,7 @@ def test_data_that_nobody_acknowledges_tells_its_age_before_anybody_has_probed(p
 
 def test_probing_ends_by_itself(pairs: list[End]) -> None:
     one, _ = pairs[0]
-    looked = Links(probing_s=3.0)
+    looked = PeerLinks(probing_s=3.0)
     looked.probe({inode(one)})
     assert one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
     until(lambda: one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0)
@@ -77,7 +77,7 @@ def test_who_was_probed_long_enough_is_not_probed_until_the_kernel_ends_the_conn
 ) -> None:
     one, cut = pairs[0]
     tcp.drop_all(cut.fileno())
-    looked = Links()
+    looked = PeerLinks()
     looked.probe({inode(one)})
     until(lambda: reading(one).probes >= 2)
     looked.stop()

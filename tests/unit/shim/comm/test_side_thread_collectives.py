@@ -59,3 +59,26 @@ def test_a_thread_from_before_a_migration_is_not_let_into_the_new_communicators(
             refused.result()
     on_a_thread(training, lambda: entered.append("new"))
     assert entered == ["new"]
+
+
+def test_another_thread_communicates_until_its_call_or_its_wait_is_over(training: LoopScript) -> None:
+    engine = training.engine
+    begun, over = threading.Event(), threading.Event()
+
+    def communicate() -> None:
+        begun.set()
+        assert over.wait(10)
+
+    for way in (engine.beside, engine.waits_beside):
+        assert not engine.communicates_beside()
+        with ThreadPoolExecutor(1) as pool:
+            call = pool.submit(way, communicate)
+            assert begun.wait(10)
+            assert engine.communicates_beside()
+            over.set()
+            call.result()
+        begun.clear()
+        over.clear()
+    with pytest.raises(RuntimeError, match="no such file"):
+        on_a_thread(training, fails)
+    assert not engine.communicates_beside()

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
 from torchrelay.shim.data import accelerate_loader, data_loader, lead_iterators
-from torchrelay.shim.data.iterator_replay import Draws
+from torchrelay.shim.data.iterator_replay import IteratorReplay
 
 COUNT = 5
 
@@ -63,11 +63,11 @@ class Shard:
 
 
 @pytest.fixture
-def draws(monkeypatch: pytest.MonkeyPatch) -> Draws:
+def draws(monkeypatch: pytest.MonkeyPatch) -> IteratorReplay:
     for name in ("__init__", "__next__", "_reset", "_next_index"):
         monkeypatch.setattr(data_loader.LoaderIter, name, getattr(data_loader.LoaderIter, name))
     monkeypatch.setattr(Shard, "__iter__", Shard.__iter__)
-    draws = Draws()
+    draws = IteratorReplay()
     data_loader.install(draws, lambda: True, FAILING)
     draws.live = True
     draws.at_boundary()
@@ -86,7 +86,7 @@ def shard(**options: Any) -> Shard:
     return Shard(DataLoader(list(range(COUNT)), collate_fn=noisy, batch_size=1), **options)  # type: ignore[arg-type]  # of any of its fields
 
 
-def test_its_iterators_are_state_with_a_place(draws: Draws) -> None:
+def test_its_iterators_are_state_with_a_place(draws: IteratorReplay) -> None:
     iterator: Any = iter(shard())
     assert kind_of(type(iterator)) is Kind.REPLAY_POINT
     places = [(iterator.place()["at"], iterator.place()["index"])]
@@ -97,7 +97,7 @@ def test_its_iterators_are_state_with_a_place(draws: Draws) -> None:
 
 
 @pytest.mark.parametrize("drawn", range(COUNT + 1))
-def test_another_process_goes_on_where_the_recorded_one_stood(draws: Draws, drawn: int) -> None:
+def test_another_process_goes_on_where_the_recorded_one_stood(draws: IteratorReplay, drawn: int) -> None:
     torch.manual_seed(3)
     recorded: Any = iter(shard())
     for _ in range(drawn):
@@ -119,7 +119,7 @@ def test_another_process_goes_on_where_the_recorded_one_stood(draws: Draws, draw
     assert own.iteration == int(drawn < COUNT or place["at"] != 3)
 
 
-def test_a_batch_that_was_drawn_ahead_is_not_drawn_under_later_random_numbers(draws: Draws) -> None:
+def test_a_batch_that_was_drawn_ahead_is_not_drawn_under_later_random_numbers(draws: IteratorReplay) -> None:
     torch.manual_seed(3)
     recorded: Any = iter(shard())
     next(recorded)
@@ -132,7 +132,7 @@ def test_a_batch_that_was_drawn_ahead_is_not_drawn_under_later_random_numbers(dr
     assert last == expected
 
 
-def test_a_joiner_does_not_guess_the_batch_ahead(draws: Draws) -> None:
+def test_a_joiner_does_not_guess_the_batch_ahead(draws: IteratorReplay) -> None:
     recorded: Any = iter(shard())
     next(recorded)
     joiner: Any = iter(shard())
@@ -142,7 +142,7 @@ def test_a_joiner_does_not_guess_the_batch_ahead(draws: Draws) -> None:
         joiner.go_to({**recorded.place(), "iterator": None}, 1.0)
 
 
-def test_draws_that_come_again_leave_behind_what_the_first_ones_did(draws: Draws) -> None:
+def test_draws_that_come_again_leave_behind_what_the_first_ones_did(draws: IteratorReplay) -> None:
     loader = shard()
     iterator = iter(loader)
     first = [next(iterator) for _ in range(COUNT - 1)]
@@ -163,7 +163,7 @@ def test_draws_that_come_again_leave_behind_what_the_first_ones_did(draws: Draws
     assert len(first) == COUNT - 1
 
 
-def test_what_began_since_the_boundary_begins_again_with_what_it_communicates(draws: Draws) -> None:
+def test_what_began_since_the_boundary_begins_again_with_what_it_communicates(draws: IteratorReplay) -> None:
     began: list[int] = []
     iterator = iter(shard(beginning=lambda: began.append(1)))
     draws.at_boundary()
@@ -184,7 +184,7 @@ class Interrupted(BaseException):
     pass
 
 
-def test_a_beginning_that_was_interrupted_begins_again(draws: Draws) -> None:
+def test_a_beginning_that_was_interrupted_begins_again(draws: IteratorReplay) -> None:
     failures = [Interrupted()]
 
     def beginning() -> None:
@@ -198,7 +198,7 @@ def test_a_beginning_that_was_interrupted_begins_again(draws: Draws) -> None:
     assert len(list(iterator)) == COUNT
 
 
-def test_an_interrupted_batch_is_never_taken_for_the_end_of_the_data(draws: Draws) -> None:
+def test_an_interrupted_batch_is_never_taken_for_the_end_of_the_data(draws: IteratorReplay) -> None:
     def interrupted(items: list[Any]) -> Any:
         if items[0] == 2:
             raise Interrupted
@@ -213,7 +213,9 @@ def test_an_interrupted_batch_is_never_taken_for_the_end_of_the_data(draws: Draw
             next(iterator)
 
 
-def test_a_loop_of_no_interest_gets_the_loaders_own_generator(draws: Draws, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_of_no_interest_gets_the_loaders_own_generator(
+    draws: IteratorReplay, monkeypatch: pytest.MonkeyPatch
+) -> None:
     module = ModuleType("accelerate.data_loader")
 
     class Plain(Shard):
@@ -251,7 +253,7 @@ def kept() -> Shard:
 
 @pytest.mark.parametrize("is_made_anew", [False, True])
 @pytest.mark.parametrize("epochs", [0, 1])
-def test_an_epoch_of_kept_workers_begins_again_with_it(draws: Draws, epochs: int, is_made_anew: bool) -> None:
+def test_an_epoch_of_kept_workers_begins_again_with_it(draws: IteratorReplay, epochs: int, is_made_anew: bool) -> None:
     """`is_made_anew`: as in a loop that is in the step, and begins there again."""
     loader = kept()
     expected = [list(loader) for _ in range(3)]

@@ -11,7 +11,7 @@ from support.loop_script import LoopScript
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.data import batch_originals
-from torchrelay.shim.data.replayed_item import Drawn
+from torchrelay.shim.data.replayed_item import ReplayedItem
 
 LARGE = batch_originals.SMALL_BYTES  # elements of four bytes
 
@@ -33,7 +33,7 @@ def no_state(obj: Any) -> bool:
 )
 def test_a_batch_is_as_it_was_and_is_the_same_tensor(write: Any) -> None:
     x = torch.arange(4.0)
-    drawn = Drawn.note({"x": [x]})
+    drawn = ReplayedItem.note({"x": [x]})
     write(x)
     for _ in range(2):  # the step that is done again writes again
         drawn.put_back(no_state)
@@ -45,7 +45,7 @@ def test_a_batch_is_as_it_was_and_is_the_same_tensor(write: Any) -> None:
 
 def test_whoever_has_a_view_of_the_batch_sees_it_as_it_was() -> None:
     x = torch.zeros(4)
-    view, drawn = x[:2], Drawn.note(x)
+    view, drawn = x[:2], ReplayedItem.note(x)
     x.add_(1)
     drawn.put_back(no_state)
     assert view.tolist() == [0, 0]
@@ -54,7 +54,7 @@ def test_whoever_has_a_view_of_the_batch_sees_it_as_it_was() -> None:
 def test_arrays_are_put_back_although_nobody_counts_what_is_written_to_them() -> None:
     images, frozen = numpy.zeros((2, 3)), numpy.zeros(2)
     frozen.flags.writeable = False
-    drawn = Drawn.note((images, [frozen]))
+    drawn = ReplayedItem.note((images, [frozen]))
     images[:] = 7
     drawn.put_back(no_state)
     assert images.sum() == 0
@@ -62,7 +62,7 @@ def test_arrays_are_put_back_although_nobody_counts_what_is_written_to_them() ->
 
 def test_a_large_batch_that_was_not_copied_is_refused_and_one_that_was_not_written_is_not() -> None:
     x = torch.zeros(LARGE)
-    drawn = Drawn.note(x)
+    drawn = ReplayedItem.note(x)
     drawn.check(no_state)
     drawn.put_back(no_state)
     x.add_(1)
@@ -73,7 +73,7 @@ def test_a_large_batch_that_was_not_copied_is_refused_and_one_that_was_not_writt
 
 def test_parameters_are_no_batch() -> None:
     parameter = torch.nn.Parameter(torch.zeros(LARGE))
-    drawn = Drawn.note(parameter)
+    drawn = ReplayedItem.note(parameter)
     with torch.no_grad():
         parameter.add_(1)
     drawn.check(no_state)

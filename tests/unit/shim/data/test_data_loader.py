@@ -25,10 +25,10 @@ from torch.utils.data.distributed import DistributedSampler
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.iteration import loader_order, shared_memory
 from torchrelay.shim.data import data_loader, lead_iterators
-from torchrelay.shim.data.iterator_replay import Draws
+from torchrelay.shim.data.iterator_replay import IteratorReplay
 
 
-def test_what_was_drawn_since_the_boundary_comes_again_and_then_something_new(draws: Draws) -> None:
+def test_what_was_drawn_since_the_boundary_comes_again_and_then_something_new(draws: IteratorReplay) -> None:
     iterator = iter(loader_of(shuffle=True))
     next(iterator)
     draws.at_boundary()
@@ -43,7 +43,7 @@ def test_what_was_drawn_since_the_boundary_comes_again_and_then_something_new(dr
     assert values([third])[0] not in values(first)
 
 
-def test_a_second_rewind_replays_what_was_half_replayed(draws: Draws) -> None:
+def test_a_second_rewind_replays_what_was_half_replayed(draws: IteratorReplay) -> None:
     iterator = iter(loader_of())
     first = [next(iterator), next(iterator), next(iterator)]
     draws.rewind()
@@ -52,7 +52,7 @@ def test_a_second_rewind_replays_what_was_half_replayed(draws: Draws) -> None:
     assert values([next(iterator) for _ in range(3)]) == values(first)
 
 
-def test_a_step_may_change_the_containers_of_its_batch(draws: Draws) -> None:
+def test_a_step_may_change_the_containers_of_its_batch(draws: IteratorReplay) -> None:
     loader = DataLoader([{"x": torch.ones(1), "tags": [1]}], batch_size=None)
     iterator = iter(loader)
     batch = next(iterator)
@@ -62,7 +62,7 @@ def test_a_step_may_change_the_containers_of_its_batch(draws: Draws) -> None:
     assert next(iterator) == {"x": torch.ones(1), "tags": [1]}
 
 
-def test_iterators_below_others_are_not_recorded_twice(draws: Draws) -> None:
+def test_iterators_below_others_are_not_recorded_twice(draws: IteratorReplay) -> None:
     def above(iterator: Iterator[Any]) -> Iterator[Any]:
         for batch in iterator:
             yield batch * 10
@@ -74,7 +74,7 @@ def test_iterators_below_others_are_not_recorded_twice(draws: Draws) -> None:
     assert len(draws.consumed) == 1
 
 
-def test_what_a_data_set_asks_for_itself_comes_again_with_the_item_alone(draws: Draws) -> None:
+def test_what_a_data_set_asks_for_itself_comes_again_with_the_item_alone(draws: IteratorReplay) -> None:
     class Asking(IterableDataset[int]):
         def __init__(self, source: Iterator[int]) -> None:
             self.source = source
@@ -89,7 +89,7 @@ def test_what_a_data_set_asks_for_itself_comes_again_with_the_item_alone(draws: 
     assert [next(iterator).tolist(), next(iterator).tolist()] == [first, [2, 3]]
 
 
-def test_the_end_is_no_item(draws: Draws) -> None:
+def test_the_end_is_no_item(draws: IteratorReplay) -> None:
     iterator = iter(loader_of())
     assert len(list(iterator)) == 6
     draws.at_boundary()
@@ -100,7 +100,7 @@ def test_the_end_is_no_item(draws: Draws) -> None:
         next(iterator)
 
 
-def test_entries_hold_their_iterators_so_that_no_address_is_taken_for_another(draws: Draws) -> None:
+def test_entries_hold_their_iterators_so_that_no_address_is_taken_for_another(draws: IteratorReplay) -> None:
     first = iter(loader_of())
     next(first)
     key = id(first)
@@ -121,7 +121,9 @@ SAMPLERS = {
 
 @pytest.mark.parametrize("drawn", [1, 4])
 @pytest.mark.parametrize("kind", SAMPLERS)
-def test_a_joiners_iterator_is_led_to_where_the_recorded_one_stood(draws: Draws, kind: str, drawn: int) -> None:
+def test_a_joiners_iterator_is_led_to_where_the_recorded_one_stood(
+    draws: IteratorReplay, kind: str, drawn: int
+) -> None:
     torch.manual_seed(1)
     loader = SAMPLERS[kind]()
     list(loader)
@@ -145,7 +147,7 @@ def test_a_joiners_iterator_is_led_to_where_the_recorded_one_stood(draws: Draws,
         next(joiner)
 
 
-def test_an_iterator_that_nobody_has_drawn_from_chooses_its_order_at_its_first_draw(draws: Draws) -> None:
+def test_an_iterator_that_nobody_has_drawn_from_chooses_its_order_at_its_first_draw(draws: IteratorReplay) -> None:
     recorded = iter(loader_of(shuffle=True))
     record = draws.record(recorded)
     assert record is not None
@@ -157,7 +159,7 @@ def test_an_iterator_that_nobody_has_drawn_from_chooses_its_order_at_its_first_d
     assert values(list(joiner)) == expected
 
 
-def test_an_epoch_that_was_set_after_the_iterator_was_made_decides_its_order(draws: Draws) -> None:
+def test_an_epoch_that_was_set_after_the_iterator_was_made_decides_its_order(draws: IteratorReplay) -> None:
     loader = SAMPLERS["distributed"]()
     recorded = iter(loader)
     loader.sampler.set_epoch(3)
@@ -173,7 +175,7 @@ def test_an_epoch_that_was_set_after_the_iterator_was_made_decides_its_order(dra
 
 
 @pytest.mark.parametrize("kind", SAMPLERS)
-def test_the_item_of_the_running_iteration_is_drawn_again_as_it_was(draws: Draws, kind: str) -> None:
+def test_the_item_of_the_running_iteration_is_drawn_again_as_it_was(draws: IteratorReplay, kind: str) -> None:
     recorded = iter(SAMPLERS[kind]())
     for _ in range(3):
         torch.rand(1)
@@ -187,7 +189,7 @@ def test_the_item_of_the_running_iteration_is_drawn_again_as_it_was(draws: Draws
     assert values([next(joiner)]) == values([item])
 
 
-def test_skipped_items_are_not_loaded(draws: Draws) -> None:
+def test_skipped_items_are_not_loaded(draws: IteratorReplay) -> None:
     loaded: list[int] = []
 
     class Counting(Noisy):
@@ -208,7 +210,7 @@ def test_skipped_items_are_not_loaded(draws: Draws) -> None:
 def test_other_threads_and_an_idle_shim_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("__init__", "__next__", "_reset", "_next_index"):
         monkeypatch.setattr(data_loader.LoaderIter, name, getattr(data_loader.LoaderIter, name))
-    draws = Draws()
+    draws = IteratorReplay()
     data_loader.install(draws, lambda: False, FAILING)
     draws.live = draws.recording = True
     assert len(list(DataLoader(TensorDataset(torch.ones(4))))) == 4
@@ -216,7 +218,7 @@ def test_other_threads_and_an_idle_shim_are_left_alone(monkeypatch: pytest.Monke
     assert not draws.tracks
 
 
-def test_what_a_loop_has_drawn_is_noted_once(draws: Draws) -> None:
+def test_what_a_loop_has_drawn_is_noted_once(draws: IteratorReplay) -> None:
     draws.recording = True
     loader = loader_of()
     iterator = iter(loader)
@@ -226,7 +228,7 @@ def test_what_a_loop_has_drawn_is_noted_once(draws: Draws) -> None:
     assert draws.noted(item, rng.capture()) is not drawn
 
 
-def test_another_item_or_generators_that_were_used_since_are_noted_anew(draws: Draws) -> None:
+def test_another_item_or_generators_that_were_used_since_are_noted_anew(draws: IteratorReplay) -> None:
     draws.recording = True
     iterator = iter(loader_of())
     for use in (lambda item: [*item], lambda item: (torch.rand(1), item)[1]):
@@ -280,7 +282,7 @@ class Counting:
         return self.place
 
 
-def test_an_iterator_that_goes_back_with_its_attributes_is_not_answered_from_the_record(draws: Draws) -> None:
+def test_an_iterator_that_goes_back_with_its_attributes_is_not_answered_from_the_record(draws: IteratorReplay) -> None:
     counting = Counting()
     assert draws.draw(counting, next) == 1
     draws.rewind()
@@ -289,7 +291,7 @@ def test_an_iterator_that_goes_back_with_its_attributes_is_not_answered_from_the
     assert counting.place == 1
 
 
-def test_one_that_hides_another_iterator_is_answered_from_the_record(draws: Draws) -> None:
+def test_one_that_hides_another_iterator_is_answered_from_the_record(draws: IteratorReplay) -> None:
     hiding = Counting(iter([7, 8]))
     assert draws.draw(hiding, next) == 1
     draws.rewind()
@@ -297,7 +299,7 @@ def test_one_that_hides_another_iterator_is_answered_from_the_record(draws: Draw
     assert draws.draw(hiding, next) == 1
 
 
-def test_workers_that_are_kept_have_to_be_led_to_by_a_joiner(draws: Draws) -> None:
+def test_workers_that_are_kept_have_to_be_led_to_by_a_joiner(draws: IteratorReplay) -> None:
     loader = loader_of(num_workers=1, persistent_workers=True)
     first = iter(loader)
     assert not draws.kept_workers({id(first)})
@@ -310,14 +312,14 @@ def test_workers_that_are_kept_have_to_be_led_to_by_a_joiner(draws: Draws) -> No
     assert len(list(again)) == 6
 
 
-def test_workers_of_an_epoch_of_their_own_are_no_matter(draws: Draws) -> None:
+def test_workers_of_an_epoch_of_their_own_are_no_matter(draws: IteratorReplay) -> None:
     loader = loader_of(num_workers=1)
     assert len(list(loader)) == 6
     assert len(list(iter(loader))) == 6
     assert not draws.kept_workers(set())
 
 
-def test_a_draw_that_comes_again_moves_the_samplers_generator_as_the_first_one_did(draws: Draws) -> None:
+def test_a_draw_that_comes_again_moves_the_samplers_generator_as_the_first_one_did(draws: IteratorReplay) -> None:
     loader = SAMPLERS["sampler's"]()
     iterator = iter(loader)
     draws.at_boundary()
@@ -331,7 +333,7 @@ def test_a_draw_that_comes_again_moves_the_samplers_generator_as_the_first_one_d
     assert torch.equal(loader.sampler.generator.get_state(), after)
 
 
-def test_samplers_around_samplers_decide_the_order_too(draws: Draws) -> None:
+def test_samplers_around_samplers_decide_the_order_too(draws: IteratorReplay) -> None:
     inner = RandomSampler(Noisy(), generator=torch.Generator().manual_seed(6))
     loader = DataLoader(Noisy(), batch_sampler=BatchSampler(inner, 2, drop_last=False))
     assert [type(owner) for owner in loader_order.owners(loader)] == [
@@ -342,7 +344,7 @@ def test_samplers_around_samplers_decide_the_order_too(draws: Draws) -> None:
     ]
 
 
-def test_epochs_of_kept_workers_begin_where_nobody_has_gone_back(draws: Draws) -> None:
+def test_epochs_of_kept_workers_begin_where_nobody_has_gone_back(draws: IteratorReplay) -> None:
     loader = DataLoader(torch.arange(8), num_workers=1, persistent_workers=True)
     draws.at_boundary()
     assert len(list(loader)) == len(list(loader)) == 8
@@ -364,7 +366,7 @@ class Counted:
 
 
 def test_workers_of_an_iterator_that_set_up_has_made_do_not_count_along(
-    draws: Draws, monkeypatch: pytest.MonkeyPatch
+    draws: IteratorReplay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def loader_of() -> DataLoader[Any]:
         return DataLoader(range(8), batch_size=2, num_workers=1, collate_fn=Counted())  # type: ignore[arg-type]  # a data set

@@ -10,7 +10,7 @@ from torch import nn
 
 from torchrelay.shim.data import item_objects
 from torchrelay.shim.data.item_objects import objects_in
-from torchrelay.shim.data.replayed_item import Drawn
+from torchrelay.shim.data.replayed_item import ReplayedItem
 
 
 class Pair(NamedTuple):
@@ -43,7 +43,7 @@ def test_plain_containers_of_the_item_are_left_to_the_copies_of_them() -> None:
 
 def test_what_a_named_tuple_holds_is_given_back_in_place() -> None:
     kept = Pair({"n": [1]}, torch.zeros(2))
-    drawn = Drawn.note(kept)
+    drawn = ReplayedItem.note(kept)
     kept.meta["n"].append(2)
     kept.x.add_(1)
     drawn.put_back(lambda _: False)

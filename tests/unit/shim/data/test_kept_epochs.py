@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from unit.shim.capture.iteration.test_kept_workers import Unknowable, draws, loader_of, values
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.data.iterator_replay import Draws
+from torchrelay.shim.data.iterator_replay import IteratorReplay
 
 __all__ = ["draws"]
 
@@ -35,13 +35,13 @@ def undisturbed(count: int, **options: Any) -> list[Any]:
     return epochs(loader_of(**options), count)
 
 
-def go_back(draws: Draws, state: torch.Tensor) -> None:
+def go_back(draws: IteratorReplay, state: torch.Tensor) -> None:
     draws.rewind()
     torch.set_rng_state(state)
 
 
 @pytest.mark.parametrize("taken", [0, 1, 4])
-def test_a_first_epoch_begins_again_with_other_workers(draws: Draws, taken: int) -> None:
+def test_a_first_epoch_begins_again_with_other_workers(draws: IteratorReplay, taken: int) -> None:
     expected = undisturbed(3)
     torch.manual_seed(5)
     loader = loader_of()
@@ -62,7 +62,7 @@ def test_a_first_epoch_begins_again_with_other_workers(draws: Draws, taken: int)
     "around", [iter, lambda loader: (x for _, x in enumerate(loader)), lambda loader: map(list, loader)]
 )
 def test_a_later_epoch_begins_again_with_other_workers(
-    draws: Draws, around: Callable[[Any], Iterator[Any]], taken: int
+    draws: IteratorReplay, around: Callable[[Any], Iterator[Any]], taken: int
 ) -> None:
     """A step that takes its batches itself, whatever is around the loader."""
     expected = [batch for epoch in undisturbed(4) for batch in epoch]
@@ -103,7 +103,7 @@ def endless(loader: Any) -> Iterator[Any]:
         yield from loader
 
 
-def test_one_that_a_generator_of_the_step_has_begun_is_begun_by_the_next_generator(draws: Draws) -> None:
+def test_one_that_a_generator_of_the_step_has_begun_is_begun_by_the_next_generator(draws: IteratorReplay) -> None:
     """Such as `tqdm` around the loader."""
     expected = undisturbed(2)
     torch.manual_seed(5)
@@ -118,7 +118,7 @@ def test_one_that_a_generator_of_the_step_has_begun_is_begun_by_the_next_generat
     assert values(draws.draw(stream, next) for _ in range(8)) == expected[0] + expected[1]
 
 
-def test_a_generator_from_before_the_boundary_goes_on_where_it_is(draws: Draws) -> None:
+def test_a_generator_from_before_the_boundary_goes_on_where_it_is(draws: IteratorReplay) -> None:
     """What it has yielded comes again from the record, and its epoch goes on."""
     expected = undisturbed(1)
     torch.manual_seed(5)
@@ -131,7 +131,9 @@ def test_a_generator_from_before_the_boundary_goes_on_where_it_is(draws: Draws) 
     assert values(draws.draw(stream, next) for _ in range(4)) == expected[0]
 
 
-def test_where_it_begins_the_next_epoch_itself_nobody_can_tell_whether_that_is_done_again(draws: Draws) -> None:
+def test_where_it_begins_the_next_epoch_itself_nobody_can_tell_whether_that_is_done_again(
+    draws: IteratorReplay,
+) -> None:
     stream = endless(loader_of())
     draws.at_boundary()
     draws.draw(stream, next)
@@ -142,7 +144,7 @@ def test_where_it_begins_the_next_epoch_itself_nobody_can_tell_whether_that_is_d
         draws.draw(stream, next)
 
 
-def test_the_second_of_two_generators_does_not_begin_what_the_first_one_has_begun(draws: Draws) -> None:
+def test_the_second_of_two_generators_does_not_begin_what_the_first_one_has_begun(draws: IteratorReplay) -> None:
     loader = loader_of()
     one, other = endless(loader), endless(loader)
     draws.at_boundary()
@@ -153,7 +155,7 @@ def test_the_second_of_two_generators_does_not_begin_what_the_first_one_has_begu
         draws.draw(other, next)
 
 
-def test_epochs_that_both_the_script_and_a_generator_have_begun_are_not_begun_again(draws: Draws) -> None:
+def test_epochs_that_both_the_script_and_a_generator_have_begun_are_not_begun_again(draws: IteratorReplay) -> None:
     loader = loader_of()
     stream = endless(loader)
     draws.at_boundary()
@@ -164,7 +166,9 @@ def test_epochs_that_both_the_script_and_a_generator_have_begun_are_not_begun_ag
         iter(loader)
 
 
-def test_workers_that_cannot_tell_how_they_are_begin_their_first_epoch_again_and_no_other(draws: Draws) -> None:
+def test_workers_that_cannot_tell_how_they_are_begin_their_first_epoch_again_and_no_other(
+    draws: IteratorReplay,
+) -> None:
     loader = loader_of(Unknowable())
     torch.manual_seed(5)
     before = torch.get_rng_state()

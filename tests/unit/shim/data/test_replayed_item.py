@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from torchrelay.shim.capture.values.device_reads import DeviceReads
-from torchrelay.shim.data.replayed_item import Drawn
+from torchrelay.shim.data.replayed_item import ReplayedItem
 from torchrelay.shim.journal import last_draw
 
 
@@ -31,7 +31,7 @@ def image() -> Any:
 @pytest.mark.parametrize("form", [lambda image: [image], lambda image: (image, 1), lambda image: {"image": image}])
 def test_a_class_of_tensors_does_not_hear_that_its_batch_is_noted_and_given_again(image: Any, form: Any) -> None:
     item = form(image)
-    drawn = Drawn.note(item, copy=True)
+    drawn = ReplayedItem.note(item, copy=True)
     with torch._C.DisableTorchFunction():
         image.add_(1.0)
     drawn.check(lambda obj: False)

@@ -15,7 +15,7 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.iteration import loader_order
 from torchrelay.shim.data import lead_iterators, sampler_rng_log
-from torchrelay.shim.data.iterator_replay import Draws
+from torchrelay.shim.data.iterator_replay import IteratorReplay
 
 
 class Endless(Sampler[int]):
@@ -37,7 +37,9 @@ ENDLESS = {
 
 @pytest.mark.parametrize("drawn", [7, 12, 16])
 @pytest.mark.parametrize("kind", ENDLESS)
-def test_a_joiners_sampler_draws_the_orders_that_were_chosen_between_steps(draws: Draws, kind: str, drawn: int) -> None:
+def test_a_joiners_sampler_draws_the_orders_that_were_chosen_between_steps(
+    draws: IteratorReplay, kind: str, drawn: int
+) -> None:
     torch.manual_seed(1)
     sampler = ENDLESS[kind]()
     loader = loader_of(sampler=sampler)
@@ -62,7 +64,9 @@ def test_a_joiners_sampler_draws_the_orders_that_were_chosen_between_steps(draws
     assert not draws.cannot_lead()
 
 
-def test_a_generator_that_a_sampler_shares_with_others_and_that_cannot_be_put_back_is_noticed(draws: Draws) -> None:
+def test_a_generator_that_a_sampler_shares_with_others_and_that_cannot_be_put_back_is_noticed(
+    draws: IteratorReplay,
+) -> None:
     generator = random.Random(3)
 
     class Shuffled(Sampler[int]):
@@ -83,7 +87,7 @@ def test_a_generator_that_a_sampler_shares_with_others_and_that_cannot_be_put_ba
     assert draws.cannot_lead()
 
 
-def test_an_array_in_the_state_of_a_generator_is_compared_by_content(draws: Draws) -> None:
+def test_an_array_in_the_state_of_a_generator_is_compared_by_content(draws: IteratorReplay) -> None:
     generator = numpy.random.RandomState(3)
     draws.other_generators = lambda: {id(generator): generator.get_state()}
 
@@ -101,7 +105,7 @@ def test_an_array_in_the_state_of_a_generator_is_compared_by_content(draws: Draw
     assert is_noticed_where_items_draw_from(generator)
 
 
-def test_a_sampler_that_draws_among_others_too_often_is_noticed(draws: Draws) -> None:
+def test_a_sampler_that_draws_among_others_too_often_is_noticed(draws: IteratorReplay) -> None:
     class Restless(Sampler[int]):
         def __iter__(self) -> Iterator[int]:
             while True:
@@ -126,7 +130,7 @@ class Picky(IterableDataset[int]):
             yield at
 
 
-def test_a_joiners_stream_goes_on_as_the_recorded_one_where_steps_use_its_generator(draws: Draws) -> None:
+def test_a_joiners_stream_goes_on_as_the_recorded_one_where_steps_use_its_generator(draws: IteratorReplay) -> None:
     torch.manual_seed(1)
     recorded = iter(DataLoader(Picky(), batch_size=2))
     for _ in range(20):
@@ -142,7 +146,7 @@ def test_a_joiners_stream_goes_on_as_the_recorded_one_where_steps_use_its_genera
     assert [next(joiner).tolist() for _ in range(4)] == rest
 
 
-def test_a_joiners_stream_that_comes_to_another_item_is_refused(draws: Draws) -> None:
+def test_a_joiners_stream_that_comes_to_another_item_is_refused(draws: IteratorReplay) -> None:
     torch.manual_seed(1)
     recorded = iter(DataLoader(Picky(), batch_size=2))
     for _ in range(sampler_rng_log.MOST + 10):

@@ -163,7 +163,7 @@ def test_nothing_is_followed_where_code_was_compiled(
     assert used == []
 
 
-def test_it_ends_beneath_what_the_script_has_begun_in_the_meantime(
+def test_the_watch_ends_beneath_modes_that_the_script_has_begun_in_the_meantime(
     model: torch.nn.Linear, uses: GradientUses, used: list[str]
 ) -> None:
     uses.begin(gradients(model))
@@ -174,7 +174,7 @@ def test_it_ends_beneath_what_the_script_has_begun_in_the_meantime(
     assert used == []
 
 
-def test_it_may_end_within_a_call_that_it_is_told_of(
+def test_the_watch_may_end_within_a_call_that_it_is_told_of(
     model: torch.nn.Linear, uses: GradientUses, used: list[str]
 ) -> None:
     class Ends(torch.Tensor):

@@ -252,7 +252,7 @@ def test_the_first_step_that_adds_to_them_after_many_cannot_be_done_again(script
 def test_one_that_was_added_to_by_a_graph_of_its_own_gradient_is_kept(script: LoopScript) -> None:
     model = torch.nn.Linear(3, 1)
     weight = model.weight
-    found = kept_gradients.Gradients()
+    found = kept_gradients.KeptGradients()
     state = state_of(model)
     weight.square().sum().backward()
     found.at_boundary(state, 0)
@@ -270,7 +270,7 @@ def test_one_that_was_added_to_by_a_graph_of_its_own_gradient_is_kept(script: Lo
 def test_a_gradient_that_an_update_uses_as_it_was_is_kept() -> None:
     model = torch.nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    found, state = kept_gradients.Gradients(), state_of(model, optimizer)
+    found, state = kept_gradients.KeptGradients(), state_of(model, optimizer)
     model(torch.ones(2, 3)).sum().backward()
     found.at_boundary(state, 0)
     found.fates.before_backward()
@@ -283,7 +283,7 @@ def test_a_gradient_that_an_update_uses_as_it_was_is_kept() -> None:
 @pytest.mark.parametrize("is_behind_the_gate", [False, True])
 def test_one_that_the_script_logs_before_it_drops_it_is_kept(is_behind_the_gate: bool) -> None:
     model = torch.nn.Linear(3, 1)
-    found, state = kept_gradients.Gradients(), state_of(model)
+    found, state = kept_gradients.KeptGradients(), state_of(model)
     model(torch.ones(2, 3)).sum().backward()
     found.at_boundary(state, 0)
     assert model.weight.grad is not None
@@ -303,7 +303,7 @@ def test_one_that_the_script_logs_before_it_drops_it_is_kept(is_behind_the_gate:
 
 def test_digests_and_copies_of_ours_are_no_use_of_the_scripts() -> None:
     model = torch.nn.Linear(300, 100)
-    found, state = kept_gradients.Gradients(), state_of(model)
+    found, state = kept_gradients.KeptGradients(), state_of(model)
     for boundary in range(3):
         model(torch.ones(2, 300)).sum().backward()
         found.at_boundary(state, boundary)
@@ -318,7 +318,7 @@ def test_digests_and_copies_of_ours_are_no_use_of_the_scripts() -> None:
 
 def test_one_that_the_script_has_logged_can_be_put_back() -> None:
     model = torch.nn.Linear(3, 1)
-    found, state = kept_gradients.Gradients(), state_of(model)
+    found, state = kept_gradients.KeptGradients(), state_of(model)
     model(torch.ones(2, 3)).sum().backward()
     found.at_boundary(state, 0)
     assert model.weight.grad is not None

@@ -187,16 +187,10 @@ def test_sites_know_their_place_and_the_loop_around_them() -> None:
         "dir/f.py",
     ).sites
     outer, inner_function, inner = sites
-    assert (outer.key, outer.file, outer.line, outer.end_line, outer.body_start) == (
-        "dir/f.py:4:8",
-        "dir/f.py",
-        4,
-        17,
-        5,
-    )
+    assert (outer.key, outer.file, outer.line, outer.end_line) == ("dir/f.py:4:8", "dir/f.py", 4, 17)
     assert (outer.kind, outer.parent, outer.function) == ("for", None, "Trainer.run")
     assert (inner_function.parent, inner_function.function) == (None, "Trainer.run.<locals>.callback")
-    assert (inner.kind, inner.line, inner.body_start, inner.end_line) == ("while", 9, 13, 13)
+    assert (inner.kind, inner.line, inner.end_line) == ("while", 9, 13)
     assert inner.parent == outer.key
 
 

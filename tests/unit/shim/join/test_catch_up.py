@@ -12,7 +12,7 @@ from support.host_state import take
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.models import device
-from torchrelay.shim.join.catch_up import Tail
+from torchrelay.shim.join.catch_up import CatchUp
 from torchrelay.shim.step.updates.late_writes import REBOUND, UNKNOWN
 
 Names = dict[str, Any]
@@ -41,11 +41,14 @@ def go_through(
     act: Callable[[Names], Any],
     *,
     at_head: bool = True,
+    replaced: bool = False,
     missing: frozenset[str] = frozenset(),
 ) -> bool:
     """The rest of a step, by a joiner that has the donor's tensors. Whether it has to fetch them again."""
     state = take(names)
-    tail = Tail(device.whole(state, state.roots), late, device.gradients(state), missing, at_head=at_head)
+    gradients = device.gradients(state)
+    own = device.whole(state, state.roots)
+    tail = CatchUp(own, late, gradients, missing, at_head=at_head, replaced=replaced)
     try:
         act(names)
     finally:
@@ -379,3 +382,82 @@ def test_what_an_array_shared_the_memory_of_before_is_not_settled(names: Names) 
     names["mean"].numpy()
     with pytest.raises(StateMismatchError, match="the step reads"):
         go_through(names, {MEAN: 1}, act)
+
+
+def test_the_next_loops_model_in_the_place_of_this_ones_is_no_write_to_it(names: Names) -> None:
+    def made_anew(names: Names) -> None:
+        names["sum"] = sum(p.sum().item() for p in names["model"].parameters())
+        names["model"] = torch.nn.Linear(2, 2)
+
+    with pytest.raises(StateMismatchError, match="the step reads module0"):
+        go_through(dict(names), {}, made_anew)
+    assert not go_through(names, {}, made_anew, replaced=True)
+
+
+OWN = "module0.weight"
+
+
+def carried_through(names: Names, act: Callable[[Names], Any]) -> bool:
+    """Go through the rest of a step whose own weights are carried, and not the donor's."""
+    state = take(names)
+    whole = device.whole(state, state.roots)
+    tail = CatchUp(whole, {AVERAGE: 1}, carried={OWN: whole.pop(OWN)})
+    try:
+        with torch.no_grad():
+            names["average"].mul_(0.5)
+            act(names)
+    finally:
+        tail.leave()
+    return tail.check(take(names))
+
+
+def writes_to_its_own(names: Names) -> None:
+    names["model"].weight.add_(1)
+
+
+def binds_its_own_anew(names: Names) -> None:
+    names["model"].weight = torch.nn.Parameter(names["model"].weight.detach() + 1)
+
+
+@pytest.mark.parametrize("act", [writes_to_its_own, binds_its_own_anew])
+def test_what_is_carried_may_be_written_to_or_bound_anew_from_what_is_known(
+    names: Names, act: Callable[[Names], Any]
+) -> None:
+    assert carried_through(names, act)
+
+
+def keeps_in_its_own(names: Names) -> None:
+    names["model"].weight.add_(names["average"][0])
+
+
+def binds_what_it_read_as_its_own(names: Names) -> None:
+    names["model"].weight = torch.nn.Parameter(names["model"].weight.detach() + names["average"][0])
+
+
+def keeps_it_in_what_it_has_replaced(names: Names) -> None:
+    before = names["model"].weight
+    before.add_(names["average"][0])
+    names["model"].weight = torch.nn.Parameter(torch.ones(2, 2))
+
+
+@pytest.mark.parametrize("act", [keeps_in_its_own, binds_what_it_read_as_its_own, keeps_it_in_what_it_has_replaced])
+def test_what_is_carried_may_not_keep_what_is_not_known_to_be_the_lost_ranks(
+    names: Names, act: Callable[[Names], Any]
+) -> None:
+    with pytest.raises(StateMismatchError, match=f"keeps in {OWN}"):
+        carried_through(names, act)
+
+
+def test_models_that_are_numbered_otherwise_at_the_next_head_are_not_fetched_by_their_numbers(names: Names) -> None:
+    """A variable that this rank alone has bound leads to the second model first."""
+    first, second = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+
+    def bind(names: Names) -> None:
+        last = {**names}
+        names.clear()
+        names.update({"a_best": second, **last})
+
+    both = {**names, "b": first, "c": second}
+    with pytest.raises(StateMismatchError, match=r"module\d.* is called module\d.* by now"):
+        go_through(both, {}, bind)
+    assert not go_through({**names, "b": first, "c": second}, {}, lambda _: None)

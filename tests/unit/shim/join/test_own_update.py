@@ -210,3 +210,28 @@ def test_counts_of_steps_that_an_optimizer_reads_say_nothing_of_gradients() -> N
         joiner.holder.norm = 5.0
 
     assert joiner.goes_through(steps, None).norm == 5.0
+
+
+def put_right_with(given: Mapping[Way, Effect], *, is_own: bool) -> Holder:
+    """Of a joiner whose update has read a gradient; no earlier update of the lost rank is known."""
+    joiner = Joiner()
+    own = OwnUpdate(take(joiner.names))
+    reads(joiner)
+    own.done()
+    own.put_right(take(joiner.names), given, (), is_own=is_own)
+    return joiner.holder
+
+
+def test_what_the_lost_ranks_own_update_has_left_is_taken_as_it_is() -> None:
+    """Another value before, and no earlier update that is known to have changed it, make no difference."""
+    for given in (told(), told(before=2.0)):
+        assert put_right_with(given, is_own=True).norm == 7.0
+        with pytest.raises(StateMismatchError, match="no other rank has the same"):
+            put_right_with(given, is_own=False)
+
+
+def test_of_what_the_lost_ranks_own_update_does_not_tell_nothing_is_made_up() -> None:
+    with pytest.raises(StateMismatchError, match="no other rank has the same"):
+        put_right_with({}, is_own=True)
+    with pytest.raises(StateMismatchError, match="no other rank has the same"):
+        put_right_with({WAY: Effect((1.0,), ())}, is_own=True)

@@ -12,7 +12,7 @@ from support.host_state import take
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.models import device
-from torchrelay.shim.join.catch_up import Tail
+from torchrelay.shim.join.catch_up import CatchUp
 
 Names = dict[str, Any]
 LARGE = 20_000
@@ -34,7 +34,7 @@ def go_through(
     state = take(names)
     gradients = device.gradients(state)
     missing = frozenset(gradients if gradients_late else ())
-    tail = Tail(device.whole(state, state.roots), late, gradients, missing, at_head=at_head)
+    tail = CatchUp(device.whole(state, state.roots), late, gradients, missing, at_head=at_head)
     try:
         act()
     finally:
@@ -291,7 +291,7 @@ def test_small_averages_that_no_other_rank_gives_take_the_place_of_the_weights(n
 
     names["average"] = own
     state = take({"model": names["model"]})
-    tail = Tail(device.whole(state, state.roots), {}, {}, frozenset(), at_head=True)
+    tail = CatchUp(device.whole(state, state.roots), {}, {}, frozenset(), at_head=True)
     try:
         act()
     finally:
@@ -311,7 +311,7 @@ def test_a_recorded_result_is_known_and_what_was_read_before_it_is_not(names: Na
     for before in (False, True):
         names["average"] = torch.full((1, LARGE), 5.0)
         state = take(names)
-        tail = Tail(device.whole(state, state.roots), {}, {}, frozenset(), at_head=True)
+        tail = CatchUp(device.whole(state, state.roots), {}, {}, frozenset(), at_head=True)
         watch = tail.watch
         try:
             act(before=before)

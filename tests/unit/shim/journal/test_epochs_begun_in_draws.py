@@ -10,7 +10,7 @@ from support.loop_script import LoopScript
 from unit.shim.capture.iteration.test_kept_workers import draws, loader_of, values
 
 from torchrelay.shim.capture import rng
-from torchrelay.shim.data.iterator_replay import Draws
+from torchrelay.shim.data.iterator_replay import IteratorReplay
 from torchrelay.shim.journal import last_draw, payload
 
 __all__ = ["draws"]
@@ -28,7 +28,7 @@ TRAINING = """
 """
 
 
-def test_epochs_of_kept_workers_are_told_of_from_the_second_one_on(draws: Draws) -> None:
+def test_epochs_of_kept_workers_are_told_of_from_the_second_one_on(draws: IteratorReplay) -> None:
     torch.manual_seed(5)
     loader = loader_of()
     draws.at_boundary()
@@ -44,7 +44,7 @@ def test_epochs_of_kept_workers_are_told_of_from_the_second_one_on(draws: Draws)
     assert draws.began == []
 
 
-def test_they_stand_in_the_journal_of_the_draw(draws: Draws) -> None:
+def test_epochs_that_begin_in_a_draw_stand_in_its_journal(draws: IteratorReplay) -> None:
     loader = loader_of()
     draws.at_boundary()
     values(loader)

@@ -65,11 +65,13 @@ FULL = BOUNDARY._replace(
     links=[FULL_LINK],
     loaders={3: FULL_LOADER},
     groups=(("1", (0, 2), "gloo", "of the fold"),),
-    carried=("module1.weight",),
     scripted=b"calls",
     left_by_updates=b"ways",
+    unproven=(("module0.w", 3),),
+    quiet=b"paths",
+    since=3,
 )
-GATE = payload.GateJournal(4, 2, {1: b"node"}, STATE, ("log",), ("z",), 8)
+GATE = payload.GateJournal(4, 2, {1: b"node"}, STATE, ("log",), ("z",), 8, (("module0.w", 3),))
 
 
 def written(record: payload.BoundaryJournal | payload.GateJournal) -> bytes:

@@ -36,7 +36,7 @@ def rank(monkeypatch: pytest.MonkeyPatch) -> Rank:
     return Rank(monkeypatch)
 
 
-def test_it_is_told_once_when_no_loss_was_heard_of_for_some_time(rank: Rank) -> None:
+def test_a_failed_communicator_is_told_once_when_no_loss_was_heard_of_for_some_time(rank: Rank) -> None:
     assert rank.look_after(0) == []
     assert rank.look_after(9) == []
     assert rank.look_after(2) == [CommunicationFailed(FAILED, 11.0)]

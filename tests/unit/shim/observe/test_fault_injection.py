@@ -40,7 +40,7 @@ def test_a_fault_is_told_before_it_strikes(kind: str, number: int, monkeypatch: 
 
 
 @pytest.mark.parametrize(("phase", "step"), [("forward", 5), ("gate", 4), ("gate", 6)])
-def test_elsewhere_nothing_happens(phase: str, step: int) -> None:
+def test_no_fault_strikes_in_another_phase_or_step(phase: str, step: int) -> None:
     faults, link = injector(Fault(FaultKind.RAISE, 1, 5, "gate"), step=step)
     faults.at(phase)
     assert link.told == []

@@ -8,7 +8,7 @@ import torch
 
 from torchrelay.protocol.messages import NumberAlarm, NumbersDecided
 from torchrelay.protocol.options.numbers import MINIMUM_STEPS, parse_watches
-from torchrelay.shim.observe.loss_watch import Numbers
+from torchrelay.shim.observe.loss_watch import LossWatch
 
 
 class Engine:
@@ -19,7 +19,7 @@ class Engine:
         self.link = SimpleNamespace(send=self.sent.append)
         self.recovery = SimpleNamespace(wait_until=self._wait, wake=lambda: None)
         self.waits: list[bool] = []
-        self.numbers: Numbers
+        self.numbers: LossWatch
 
     def _wait(self, done: Any) -> None:
         assert not done()
@@ -30,9 +30,9 @@ class Engine:
         self.waits.append(on)
 
 
-def watched(text: str) -> tuple[Engine, Numbers]:
+def watched(text: str) -> tuple[Engine, LossWatch]:
     engine = Engine()
-    engine.numbers = Numbers(engine, parse_watches(text))  # type: ignore[arg-type]  # a stand-in
+    engine.numbers = LossWatch(engine, parse_watches(text))  # type: ignore[arg-type]  # a stand-in
     return engine, engine.numbers
 
 
@@ -43,7 +43,7 @@ def commit(boundary: int, *gradients: float) -> Any:
     return SimpleNamespace(boundary=boundary, state=SimpleNamespace(optimizers=[("optimizer", optimizer)]))
 
 
-def step(numbers: Numbers, boundary: int, loss: float, *gradients: float) -> None:
+def step(numbers: LossWatch, boundary: int, loss: float, *gradients: float) -> None:
     numbers.begin_step()
     numbers.backward(torch.tensor(loss, requires_grad=True))
     numbers.at_gate(commit(boundary, *gradients))

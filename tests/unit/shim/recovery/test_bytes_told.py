@@ -33,12 +33,12 @@ def test_a_rank_that_takes_over_tells_of_the_generation_that_it_enters() -> None
     dialogue: Any = object.__new__(Dialogue)
     dialogue._engine = SimpleNamespace(link=SimpleNamespace(send=sent.append), protection="integrity", own=None)
     dialogue.plan, dialogue.generation = Plan(4, 7, "enter"), 4
-    dialogue.journal = SimpleNamespace(carried=())
+    dialogue.journal = SimpleNamespace(boundary=6)
     dialogue._inject = lambda phase: None
 
     def receive(plan: Plan, generation: int, protection: str, moved: Any) -> Any:
         moved(1, 2)
         return SimpleNamespace(report=lambda generation: generation)
 
-    assert dialogue.receive(SimpleNamespace(receive=receive)) == 4
+    assert dialogue.receive(SimpleNamespace(receive=receive, put_copy=lambda: False)) == 4
     assert sent == [BytesDone(4, 1, 2)]

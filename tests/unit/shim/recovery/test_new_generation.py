@@ -20,7 +20,7 @@ class Told:
         self.done: list[Any] = []
         self.comms = SimpleNamespace(
             rebuild=lambda *_, joins: self.done.append(f"rebuild{' as a joiner' * joins}"),
-            verify=lambda target: self.done.append(f"verify {target}"),
+            gate=lambda target: self.done.append(f"gate of {target}"),
             committed=lambda: self.done.append("committed"),
             now=SimpleNamespace(number=2),
         )
@@ -57,7 +57,7 @@ def test_the_controller_hears_of_each_part_when_that_is_done(joins: bool) -> Non
         "connected",
         "Rebuilt",
         "fault in verify",
-        "verify 7",
+        "gate of 7",
         "compared",
         "Verified",
     ]
@@ -69,7 +69,7 @@ def test_a_rank_that_cannot_prove_its_communicators_does_not_say_that_it_has() -
     def fail(target: int) -> None:
         raise RuntimeError("broken meanwhile")
 
-    engine.comms.verify = fail
+    engine.comms.gate = fail
     with pytest.raises(RuntimeError, match="broken meanwhile"):
         new_generation.rebuild(engine, ORDER, lambda phase: None)
     assert engine.done == ["rebuild", "Rebuilt"]

@@ -13,7 +13,7 @@ from torchrelay.protocol.logs.log_lines import LogLines, LogPart
 from torchrelay.protocol.messages import OrderFailed, Serve, Serving
 from torchrelay.protocol.security.transfer_protection import INTEGRITY
 from torchrelay.shim.replicas.kept_tensors import DATA_NAME, KeptTensors
-from torchrelay.shim.replicas.lender import Lender
+from torchrelay.shim.replicas.lender import CopyServer
 from torchrelay.shim.transfer import receive
 
 HERE, BOUNDARY, GENERATION = "127.0.0.1", 6, 2
@@ -35,8 +35,8 @@ def link() -> Link:
 
 
 @pytest.fixture
-def lender(link: Link) -> Iterator[Lender]:
-    lender = Lender(link, HERE, INTEGRITY, LogLines(LogPart.SHIM))  # type: ignore[arg-type]  # a stand-in
+def lender(link: Link) -> Iterator[CopyServer]:
+    lender = CopyServer(link, HERE, INTEGRITY, LogLines(LogPart.SHIM))  # type: ignore[arg-type]  # a stand-in
     yield lender
     lender.close()
 
@@ -55,12 +55,12 @@ def fetched(port: int, token: str = "right", generation: int = GENERATION) -> di
     return there
 
 
-def served(lender: Lender, link: Link, folder: Path, boundary: int = BOUNDARY, peer: str = HERE) -> Any:
+def served(lender: CopyServer, link: Link, folder: Path, boundary: int = BOUNDARY, peer: str = HERE) -> Any:
     lender.serve(Serve(GENERATION, boundary, "right", peer, str(folder)))
     return link.sent[-1]
 
 
-def test_the_copy_is_given_to_whoever_has_the_token_and_nobody_else(lender: Lender, link: Link, copy: Path) -> None:
+def test_the_copy_is_given_to_whoever_has_the_token_and_nobody_else(lender: CopyServer, link: Link, copy: Path) -> None:
     answer = served(lender, link, copy)
     assert (type(answer), answer.generation, answer.host) == (Serving, GENERATION, HERE)
     for token, generation in (("wrong", GENERATION), ("right", GENERATION - 1)):
@@ -72,7 +72,7 @@ def test_the_copy_is_given_to_whoever_has_the_token_and_nobody_else(lender: Lend
 
 
 def test_a_peer_at_another_address_than_the_one_that_was_named_gets_nothing(
-    lender: Lender, link: Link, copy: Path, capsys: pytest.CaptureFixture[str]
+    lender: CopyServer, link: Link, copy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer = served(lender, link, copy, peer="127.0.0.9")
     with pytest.raises(TorchrelayError):
@@ -80,14 +80,14 @@ def test_a_peer_at_another_address_than_the_one_that_was_named_gets_nothing(
     assert "not the address of the peer that was named" in capsys.readouterr().err
 
 
-def test_a_copy_of_another_step_is_not_given(lender: Lender, link: Link, copy: Path) -> None:
+def test_a_copy_of_another_step_is_not_given(lender: CopyServer, link: Link, copy: Path) -> None:
     answer = served(lender, link, copy, boundary=9)
     assert isinstance(answer, OrderFailed)
     assert answer.order == "Serve"
     assert answer.reason == f"{copy} holds the copy of boundary 6, not 9"
 
 
-def test_half_a_copy_is_not_given(lender: Lender, link: Link, copy: Path) -> None:
+def test_half_a_copy_is_not_given(lender: CopyServer, link: Link, copy: Path) -> None:
     open_slot(copy)  # as whoever fetches the next one does first
     answer = served(lender, link, copy)
     assert isinstance(answer, OrderFailed)
@@ -96,7 +96,7 @@ def test_half_a_copy_is_not_given(lender: Lender, link: Link, copy: Path) -> Non
 
 @pytest.mark.parametrize("cut", [0, 4000])
 def test_a_copy_whose_bytes_are_not_what_was_copied_is_not_given(
-    cut: int, lender: Lender, link: Link, copy: Path
+    cut: int, lender: CopyServer, link: Link, copy: Path
 ) -> None:
     with open(copy / DATA_NAME, "r+b") as f:
         if cut:
@@ -109,7 +109,7 @@ def test_a_copy_whose_bytes_are_not_what_was_copied_is_not_given(
     assert "the content of w is not what was copied" in answer.reason
 
 
-def test_after_the_migration_nothing_is_given(lender: Lender, link: Link, copy: Path) -> None:
+def test_after_the_migration_nothing_is_given(lender: CopyServer, link: Link, copy: Path) -> None:
     port = served(lender, link, copy).port
     lender.close()
     with pytest.raises(TorchrelayError):

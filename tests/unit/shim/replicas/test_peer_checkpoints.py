@@ -13,7 +13,7 @@ from torchrelay.protocol.logs.log_lines import LogLines, LogPart
 from torchrelay.protocol.messages import Abandon, CopyReady, CopyTaken, Interrupt, KeepCopies, TakeCopy
 from torchrelay.protocol.security.transfer_protection import INTEGRITY
 from torchrelay.protocol.words.positions import StandingPosition
-from torchrelay.shim.recovery.survivor import Recovery
+from torchrelay.shim.recovery.survivor import SurvivorRecovery
 from torchrelay.shim.replicas.kept_tensors import KeptTensors, load, opened
 from torchrelay.shim.replicas.peer_checkpoints import SMALL_PARTS_BYTES, PeerCheckpoints
 from torchrelay.shim.replicas.peer_exchange import Taker
@@ -55,6 +55,7 @@ class Engine:
         self.layouts = SimpleNamespace(as_text=lambda boundary: f"layout of {boundary}")
         self.weight = torch.zeros(1000)
         self.saves = SimpleNamespace(tensors=dict)
+        self.replaced = SimpleNamespace(tensors={})
         self.replicas = SimpleNamespace(
             tensors=self._tensors, to_give=lambda commit, target: self._tensors(commit), not_averaged=tuple
         )
@@ -232,7 +233,7 @@ def test_nothing_is_given_from_the_beginning_of_a_migration_to_its_end(keeper: P
     keeper.close()
 
 
-def survivor(engine: Engine, keeper: PeerCheckpoints) -> Recovery:
+def survivor(engine: Engine, keeper: PeerCheckpoints) -> SurvivorRecovery:
     """That rank in a migration. The orders are followed as always; it is connected with nobody, and has no training loop."""
 
     def nothing(*_: object) -> None:
@@ -245,7 +246,7 @@ def survivor(engine: Engine, keeper: PeerCheckpoints) -> Recovery:
     names |= {"updates": SimpleNamespace(late_now=tuple), "journal": SimpleNamespace(phase=0)}
     names |= {"commit": None, "faults": None, "phase": nothing, "place": str, "left": SimpleNamespace(place="")}
     vars(engine).update(names)
-    return Recovery(engine, engine.link)  # type: ignore[arg-type]  # a stand-in
+    return SurvivorRecovery(engine, engine.link)  # type: ignore[arg-type]  # a stand-in
 
 
 def test_a_migration_that_is_abandoned_lets_copies_be_given_again(keeper: PeerCheckpoints, engine: Engine) -> None:

@@ -183,3 +183,25 @@ def test_a_head_has_one_name_however_many_iterations_a_rank_has_gone_past_before
     """)
     sent: list[Any] = script.sent
     assert len({c.place for c in sent if isinstance(c, ReplicaCheck) and c.boundary > 0}) == 1
+
+
+def test_a_loop_tells_by_which_names_its_tensors_were_told_of_in_the_one_before(script: LoopScript) -> None:
+    script.run("""
+        import torch
+        model = torch.nn.Linear(2, 2)
+        for batch in range(3):
+            step()
+        print(model)
+        made = torch.nn.Linear(3, 3)
+        models = [made, model]
+        del made, model
+        for batch in range(3):
+            step()
+        print(models)
+    """)
+    told: list[Any] = [c for c in script.sent if isinstance(c, ReplicaCheck)]
+    begins = [c for c in told if c.boundary == c.since > 0]
+    assert [(c.boundary, c.since) for c in begins] == [(3, 3)]
+    renamed = {f"module1.{name}": f"module0.{name}" for name in ("weight", "bias")}
+    assert begins[0].renamed == renamed
+    assert begins[0].fresh == ("module0.weight", "module0.bias")

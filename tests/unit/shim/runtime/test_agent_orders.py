@@ -46,7 +46,7 @@ class Followed:
 
 
 @pytest.mark.parametrize(("again", "how"), [(False, "leaves"), (True, "begins anew")])
-def test_it_leaves_or_begins_anew_in_its_place(monkeypatch: pytest.MonkeyPatch, again: bool, how: str) -> None:
+def test_a_process_leaves_or_begins_anew_in_its_place(monkeypatch: pytest.MonkeyPatch, again: bool, how: str) -> None:
     done: list[tuple[str, int]] = []
     monkeypatch.setattr(announced_exit, "leave", lambda code: done.append(("leaves", code)))
     monkeypatch.setattr(start_over, "start_over", lambda start, code, log: done.append(("begins anew", code)))

@@ -95,7 +95,7 @@ def test_a_rank_that_cannot_be_got_ready_trains_and_nobody_counts_on_it(
     assert isinstance(told, Disabled), "it was said to be armed before it was"
     assert type(error).__name__ in told.reason
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == f"torchrelay: not protecting this process: {told.reason}"
+    assert line == f"torchrelay: warning: not protecting this process: {told.reason}"
 
 
 def test_one_that_fails_after_all_were_armed_keeps_nobody_waiting_at_the_gate(

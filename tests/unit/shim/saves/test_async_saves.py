@@ -36,7 +36,7 @@ def test_a_save_that_nothing_comes_between_gives_its_result(side: Side) -> None:
     assert not side.saves.are_under_way()
 
 
-def test_it_is_no_gap_of_the_protection(side: Side) -> None:
+def test_an_async_save_is_no_gap_of_the_protection(side: Side) -> None:
     step = Step(side)
     step.let()
     side.start(step).result(PATIENCE_S)

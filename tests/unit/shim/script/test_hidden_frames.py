@@ -4,6 +4,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from types import FunctionType
+from typing import NamedTuple
 
 import pytest
 
@@ -70,3 +71,30 @@ def test_exceptions_that_are_chained_in_a_ring_come_to_an_end() -> None:
     one.__context__, two.__cause__ = two, one
     hide_all(one)
     assert one.__traceback__ is None
+
+
+class _Pair(NamedTuple):
+    left: int
+    right: int
+
+
+def _interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+_NEW = _Pair.__new__
+_BROKEN_OFF = FunctionType(_NEW.__code__, {**_NEW.__globals__, "_tuple_new": _interrupted})
+
+
+def making() -> object:
+    return _BROKEN_OFF(_Pair, 1, 2)
+
+
+@pytest.mark.parametrize(("call", "made"), [(making, ["making", "<lambda>"]), (ours(making), [])])
+def test_a_named_tuple_that_the_shim_makes_is_hidden_with_it(call: Callable[[], object], made: list[str]) -> None:
+    """As where Ctrl-C comes while one is being made; one that the script makes is not hidden."""
+    assert _NEW.__globals__["__name__"] == f"namedtuple_{_Pair.__name__}"
+    with pytest.raises(KeyboardInterrupt) as caught:
+        between(call)
+    hide_all(caught.value)
+    assert names(caught.value)[1:] == ["between", *made, "_interrupted"]

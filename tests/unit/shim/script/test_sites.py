@@ -51,3 +51,16 @@ def test_every_function_is_found_as_python_compiles_it_also_where_two_look_alike
 
 def test_code_of_other_files_is_not_known() -> None:
     assert sites.plain_code(compile("1", "b.py", "exec")) is None
+
+
+def test_a_file_that_holds_something_else_than_when_another_process_loaded_it_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("TEXTS", "LOADED_FROM"):
+        monkeypatch.setattr(sites, name, {})
+    for file, text in (("train.py", b"1"), ("model.py", b"1")):
+        sites.note_text(file, text)
+    recorded = dict(sites.TEXTS)
+    sites.note_text("model.py", b"2")
+    assert sites.changed_since(recorded | {"late.py": 1}) == ["model.py"]
+    assert sites.changed_since({}) == [], "which files the other process has loaded is not known"

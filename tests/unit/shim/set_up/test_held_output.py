@@ -5,10 +5,10 @@ import sys
 
 HELD = """
 import os, subprocess, sys
-from torchrelay.shim.set_up.held_output import OutputHold
+from torchrelay.shim.set_up.held_output import HeldOutput
 print("before, buffered")
 out = sys.stdout
-hold = OutputHold()
+hold = HeldOutput()
 hold.start()
 print("set-up")
 print("set-up's error", file=sys.stderr)

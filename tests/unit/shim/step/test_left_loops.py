@@ -100,7 +100,7 @@ def test_nobody_can_come_in_at_the_head_where_the_loop_was_left(
 
 
 @pytest.mark.parametrize("source", [WHILE, "for batch in range(2):\n    step()"], ids=["while", "at its end"])
-def test_other_boundaries_stay(source: str, script: LoopScript, seen: dict[str, Any]) -> None:
+def test_a_boundary_whose_loop_goes_on_stays(source: str, script: LoopScript, seen: dict[str, Any]) -> None:
     script.run(source, **seen)
     assert all(written(script).values())
 

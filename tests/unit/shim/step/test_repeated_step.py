@@ -8,7 +8,7 @@ import torch
 from support.host_state import take
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.step.repeated_step import DoneAgain
+from torchrelay.shim.step.repeated_step import RepeatedStep
 
 Names = dict[str, Any]
 
@@ -24,9 +24,9 @@ def names() -> Names:
 
 
 @pytest.fixture
-def again(names: Names) -> Iterator[DoneAgain]:
+def again(names: Names) -> Iterator[RepeatedStep]:
     watched = {name: value for name, value in names.items() if name != "batch"}
-    done_again = DoneAgain()
+    done_again = RepeatedStep()
     done_again.begin(take(watched))
     yield done_again
     if "data" in vars(torch.Tensor):
@@ -50,7 +50,7 @@ def in_the_middle(names: Names) -> None:
     ],
 )
 def test_a_large_tensor_must_not_be_written_past_torchs_count(
-    names: Names, again: DoneAgain, act: Callable[[Names], Any], path: str
+    names: Names, again: RepeatedStep, act: Callable[[Names], Any], path: str
 ) -> None:
     with torch.no_grad():
         act(names)
@@ -59,13 +59,13 @@ def test_a_large_tensor_must_not_be_written_past_torchs_count(
             again.leave()
 
 
-def test_an_all_reduce_into_a_large_tensor_is_a_write(names: Names, again: DoneAgain) -> None:
+def test_an_all_reduce_into_a_large_tensor_is_a_write(names: Names, again: RepeatedStep) -> None:
     again.summed_up([names["average"][:10]])
     with pytest.raises(StateMismatchError, match=r"script\.average"):
         again.leave()
 
 
-def test_reading_and_what_is_undone_anyway_are_free(names: Names, again: DoneAgain) -> None:
+def test_reading_and_what_is_undone_anyway_are_free(names: Names, again: RepeatedStep) -> None:
     assert names["average"].data.sum().item() == 0
     names["model"](names["batch"]).sum().backward()
     names["model"].weight.grad.data.zero_()
@@ -77,7 +77,7 @@ def test_reading_and_what_is_undone_anyway_are_free(names: Names, again: DoneAga
 
 def test_nothing_is_to_be_seen_of_it_but_in_a_step_that_is_done_again(names: Names) -> None:
     plain = torch.Tensor.data
-    again = DoneAgain()
+    again = RepeatedStep()
     again.leave()
     again.summed_up([names["average"]])
     again.begin(take(names))
@@ -99,7 +99,7 @@ def test_code_that_was_compiled_before_runs_as_it_is() -> None:
     compiled = torch.compile(lambda x: (x.data * 2 + average.data).sum(), backend=backend)
     x = torch.ones(20_000)
     first = compiled(x)
-    done_again = DoneAgain()
+    done_again = RepeatedStep()
     done_again.begin(take({"average": average}))
     try:
         assert torch.equal(compiled(x), first)

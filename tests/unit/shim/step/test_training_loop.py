@@ -53,7 +53,7 @@ class Script:
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     for name, trains in (("epochs", False), ("batches", True), ("more", True), ("plain", False)):
-        site = Site(name, "script.py", 1, 9, 2, "for", None, "main", trains)
+        site = Site(name, "script.py", 1, 9, "for", None, "main", trains)
         monkeypatch.setitem(sites.SITES, name, site)
     return Script()
 

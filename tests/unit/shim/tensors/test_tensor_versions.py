@@ -6,7 +6,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from torchrelay.shim.capture.values import small
-from torchrelay.shim.data.replayed_item import Drawn
+from torchrelay.shim.data.replayed_item import ReplayedItem
 from torchrelay.shim.tensors.tensor_versions import version_of, versions_of, writes_between
 
 
@@ -80,6 +80,6 @@ def test_a_small_tensor_of_inference_mode_is_put_back() -> None:
 def test_items_that_are_drawn_in_inference_mode_are_noted_without_their_content() -> None:
     with torch.inference_mode():
         item = [torch.arange(3.0)]
-        assert Drawn.note(item).tensors == []
-    noted = Drawn.note([inference_tensor()])
+        assert ReplayedItem.note(item).tensors == []
+    noted = ReplayedItem.note([inference_tensor()])
     noted.check(lambda obj: False)

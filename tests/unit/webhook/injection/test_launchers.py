@@ -33,7 +33,7 @@ VIRTUAL = "--virtual-local-rank"
         ({}, ""),
     ],
 )
-def test_each_form(container: dict[str, Any], count: str) -> None:
+def test_processes_are_counted_in_each_form_of_a_launch_command(container: dict[str, Any], count: str) -> None:
     note = processes_note(container)
     assert bool(note) == bool(count)
     assert f"starts {count} training processes" in note or not count

@@ -46,7 +46,7 @@ def keeper(store: FakeStore, clock: Clock) -> tuple[CertificateKeeper, ssl.SSLCo
     return CertificateKeeper(store, NAMES, context, clock), context
 
 
-def test_it_makes_stores_publishes_and_serves() -> None:
+def test_the_keeper_makes_stores_publishes_and_serves_a_certificate() -> None:
     store = FakeStore()
     ours, context = keeper(store, Clock())
     assert ours.not_ready

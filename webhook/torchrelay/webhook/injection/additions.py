@@ -81,7 +81,7 @@ def additions(
 
 
 def _volumes(settings: WebhookSettings, wishes: PodAnnotations) -> list[dict[str, Any]]:
-    # Without a limit of its own: as large as the state makes it, and counted as training's memory.
+    # It has no limit of its own: it is as large as the state makes it, and counts as training's memory.
     kept = [{"name": kube.KEPT_VOLUME, "emptyDir": {"medium": "Memory"}}] if wishes.copies_every else []
     token = {"path": kube.TOKEN_FILE, "audience": kube.TOKEN_AUDIENCE, "expirationSeconds": kube.TOKEN_LIFETIME_S}
     return [
@@ -137,7 +137,8 @@ def answers_prometheus(pod: Pod, settings: WebhookSettings) -> bool:
 
 def user_of(pod: Pod, container: Container) -> int | None:
     """Return the user that the container runs as; None if its image decides."""
-    of_pod, own = pod["spec"].get("securityContext") or {}, container.get("securityContext") or {}
+    of_pod = pod["spec"].get("securityContext") or {}
+    own = container.get("securityContext") or {}
     user = {**of_pod, **own}.get("runAsUser")
     return None if user is None else int(user)
 
@@ -148,13 +149,15 @@ def sees_training(pod: Pod, container: Container) -> bool:
     If the pod names no user, the image decides, and in most images that is root: the agent is root then, without rights over other
     users. If the image has another user, the agent sees a hang and cannot end it; only the agent can find that out, and it says so.
     """
-    of_pod, own = pod["spec"].get("securityContext") or {}, container.get("securityContext") or {}
+    of_pod = pod["spec"].get("securityContext") or {}
+    own = container.get("securityContext") or {}
     return user_of(pod, container) is not None or not {**of_pod, **own}.get("runAsNonRoot")
 
 
 def security_context(pod: Pod, container: Container) -> tuple[dict[str, Any], list[str]]:
     """Give the agent as few rights as can be, and the user of the training container: only its own user can signal a process."""
-    of_pod, own = pod["spec"].get("securityContext") or {}, container.get("securityContext") or {}
+    of_pod = pod["spec"].get("securityContext") or {}
+    own = container.get("securityContext") or {}
     merged = {**of_pod, **own}
     context: dict[str, Any] = {
         "allowPrivilegeEscalation": False,
@@ -162,7 +165,8 @@ def security_context(pod: Pod, container: Container) -> tuple[dict[str, Any], li
         "readOnlyRootFilesystem": True,
         "seccompProfile": {"type": "RuntimeDefault"},
     }
-    user, must_not_be_root = merged.get("runAsUser"), merged.get("runAsNonRoot")
+    user = merged.get("runAsUser")
+    must_not_be_root = merged.get("runAsNonRoot")
     notes = []
     if user is None and must_not_be_root:
         notes.append(
@@ -197,7 +201,8 @@ def is_guaranteed(pod: Pod) -> bool:
     spec = pod["spec"]
     for container in [*(spec.get("initContainers") or ()), *spec["containers"]]:
         resources = container.get("resources") or {}
-        limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+        limits = resources.get("limits") or {}
+        requests = resources.get("requests") or {}
         if any(name not in limits or str(requests.get(name, limits[name])) != str(limits[name]) for name in COUNTED):
             return False
     return True

@@ -121,10 +121,8 @@ def _with_training_side(
 ) -> tuple[Pod, list[str]]:
     new = copy.deepcopy(pod)
     container: Container = new["spec"]["containers"][index]
-    grace_s, as_json = (
-        pod["spec"].get("terminationGracePeriodSeconds"),
-        settings.agent.logFormat == LogFormat.JSON.value,
-    )
+    grace_s = pod["spec"].get("terminationGracePeriodSeconds")
+    as_json = settings.agent.logFormat == LogFormat.JSON.value
     env, notes = training_env(container.get("env") or [], wishes, grace_s, as_json)
     container["env"] = env
     there = container.get("volumeMounts") or []
@@ -159,7 +157,8 @@ def _share_processes(spec: dict[str, Any], notes: list[str]) -> None:
 
 def _mark(new: Pod, container: Container, notes: list[str]) -> None:
     metadata = new["metadata"]
-    labels, annotations = metadata.get("labels") or {}, metadata["annotations"]
+    labels = metadata.get("labels") or {}
+    annotations = metadata["annotations"]
     owner = owner_of(new)
     metadata["labels"] = {**labels, kube.JOB: job_of(new), kube.ROLE: labels.get(kube.ROLE) or kube.WORKER}
     annotations.setdefault(_DEFAULT_CONTAINER, container["name"])

@@ -51,7 +51,8 @@ def _restore(container: Container) -> None:
 
 def _restored(env: list[Variable]) -> list[Variable]:
     was = {e["name"]: e for e in env}
-    has_seed, path = names.ENV_HASH_SEED_WAS in was, was.get(names.ENV_PYTHONPATH_WAS)
+    has_seed = names.ENV_HASH_SEED_WAS in was
+    path = was.get(names.ENV_PYTHONPATH_WAS)
     restored = []
     for variable in env:
         name = variable["name"]

@@ -37,7 +37,8 @@ class Webhook:
         find_sidecar: Callable[[], Awaitable[str]],
         now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.timezone.utc),
     ) -> None:
-        self._settings, self._find_sidecar = settings, find_sidecar
+        self._settings = settings
+        self._find_sidecar = find_sidecar
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         names = dns_names(settings.server)

@@ -33,7 +33,10 @@ class CertificateKeeper:
     def __init__(
         self, store: CertificateStore, names: tuple[str, ...], context: ssl.SSLContext, now: Callable[[], dt.datetime]
     ) -> None:
-        self._store, self._names, self._context, self._now = store, names, context, now
+        self._store = store
+        self._names = names
+        self._context = context
+        self._now = now
         self._loaded: tuple[bytes, bytes] | None = None
         self.not_ready = "no certificate yet"
 
@@ -77,7 +80,8 @@ class FolderKeeper:
     """Certificates that others make and renew, such as cert-manager: tls.crt and tls.key in a folder."""
 
     def __init__(self, folder: Path, context: ssl.SSLContext) -> None:
-        self._folder, self._context = folder, context
+        self._folder = folder
+        self._context = context
         self._loaded: tuple[bytes, bytes] | None = None
         self.not_ready = "no certificate yet"
 

@@ -14,7 +14,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-CA_CRT, CA_KEY, TLS_CRT, TLS_KEY = "ca.crt", "ca.key", "tls.crt", "tls.key"
+from torchrelay.protocol.security.certificates import begin_certificate, pem_of_key
+
+CA_CRT = "ca.crt"
+CA_KEY = "ca.key"
+TLS_CRT = "tls.crt"
+TLS_KEY = "tls.key"
 AUTHORITY_LIFETIME = dt.timedelta(days=730)
 AUTHORITY_RENEWED_BEFORE = dt.timedelta(days=180)
 LEAF_LIFETIME = dt.timedelta(days=60)
@@ -107,56 +112,20 @@ def _pem_of(authorities: list[_Pair], leaf: _Pair) -> Data:
     pem = serialization.Encoding.PEM
     return {
         CA_CRT: b"".join(a.certificate.public_bytes(pem) for a in authorities),
-        CA_KEY: b"".join(_pem_key(a.key) for a in authorities),
+        CA_KEY: b"".join(pem_of_key(a.key) for a in authorities),
         TLS_CRT: leaf.certificate.public_bytes(pem),
-        TLS_KEY: _pem_key(leaf.key),
+        TLS_KEY: pem_of_key(leaf.key),
     }
-
-
-def _pem_key(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-
-
-def _builder(subject: str, issuer: str, now: dt.datetime, lifetime: dt.timedelta) -> x509.CertificateBuilder:
-    def name(text: str) -> x509.Name:
-        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-
-    return (
-        x509.CertificateBuilder()
-        .subject_name(name(subject))
-        .issuer_name(name(issuer))
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - CLOCK_SKEW)
-        .not_valid_after(now + lifetime)
-    )
-
-
-def _usage(authority: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not authority,
-        key_cert_sign=authority,
-        crl_sign=authority,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
 
 
 def _new_authority(now: dt.datetime) -> _Pair:
     key = ec.generate_private_key(ec.SECP256R1())
-    # A name of its own: API servers find the right one of two authorities by name.
+    # Each authority has a name of its own: API servers find the right one of two by name.
     name = f"torchrelay webhook {now:%Y-%m-%d} {x509.random_serial_number() & 0xFFFFFF:06x}"
+    public_key = key.public_key()
     certificate = (
-        _builder(name, name, now, AUTHORITY_LIFETIME)
-        .public_key(key.public_key())
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(authority=True), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        begin_certificate(name, name, public_key, now - CLOCK_SKEW, now + AUTHORITY_LIFETIME, is_authority=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
         .sign(key, hashes.SHA256())
     )
     return _Pair(certificate, key)
@@ -165,12 +134,11 @@ def _new_authority(now: dt.datetime) -> _Pair:
 def _new_leaf(authority: _Pair, names: tuple[str, ...], now: dt.datetime) -> _Pair:
     key = ec.generate_private_key(ec.SECP256R1())
     issuer = authority.certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
-    lifetime = min(LEAF_LIFETIME, authority.certificate.not_valid_after_utc - now)
+    ends = min(now + LEAF_LIFETIME, authority.certificate.not_valid_after_utc)
     certificate = (
-        _builder("torchrelay webhook", str(issuer), now, lifetime)
-        .public_key(key.public_key())
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(authority=False), critical=True)
+        begin_certificate(
+            "torchrelay webhook", str(issuer), key.public_key(), now - CLOCK_SKEW, ends, is_authority=False
+        )
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(n) for n in names]), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()), critical=False)

@@ -15,7 +15,8 @@ from lightkube.types import PatchType
 from torchrelay.webhook.settings import ServerSettings
 from torchrelay.webhook.tls.certificates import Data
 
-_NOT_FOUND, _CONFLICT = 404, 409
+_NOT_FOUND = 404
+_CONFLICT = 409
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class KubernetesStore:
     """Keeps certificates in a Secret, and publishes the authority in `caBundle` of the webhook's configuration."""
 
     def __init__(self, client: AsyncClient, settings: ServerSettings) -> None:
-        self._client, self._settings = client, settings
+        self._client = client
+        self._settings = settings
 
     async def read(self) -> Stored:
         try:
@@ -56,7 +58,8 @@ class KubernetesStore:
         return Stored(data, secret.metadata.resourceVersion or "")
 
     async def write(self, data: Data, version: str) -> bool:
-        name, namespace = self._settings.secret, self._settings.namespace
+        name = self._settings.secret
+        namespace = self._settings.namespace
         encoded = {k: base64.b64encode(v).decode() for k, v in data.items()}
         try:
             if version:
@@ -65,7 +68,7 @@ class KubernetesStore:
             else:
                 await self._client.create(Secret(metadata=ObjectMeta(name=name, namespace=namespace), data=encoded))
         except ApiError as e:
-            # Deleted in between is also somebody else's doing.
+            # If it was deleted in between, somebody else has done that, too.
             if e.status.code not in (_CONFLICT, _NOT_FOUND):
                 raise
             return False

@@ -29,14 +29,17 @@ class AmdGpu:
     """What is remembered of one GPU between readings: the `blocks` whose errors are counted, slowdowns and XGMI errors so far."""
 
     def __init__(self, uuid: str, handle: Any) -> None:
-        self.uuid, self.handle = uuid, handle
+        self.uuid = uuid
+        self.handle = handle
         self.blocks: list[Any] = []
         self.by_block: dict[str, dict[str, float]] = {}
         self.limit_c: float | None = None
         self.lost = False
-        self.slow, self.slowdowns = False, 0
+        self.slow = False
+        self.slowdowns = 0
         self.residency: float | None = None
-        self.xgmi_errors, self.xgmi_left = 0, 0
+        self.xgmi_errors = 0
+        self.xgmi_left = 0
 
 
 class Amd:
@@ -144,7 +147,8 @@ class Amd:
         metrics = self._told(self._smi.amdsmi_get_gpu_metrics_info, gpu.handle) or {}
         sums = [metrics[name] for name in _RESIDENCIES if isinstance(metrics.get(name), int)]
         if sums:
-            before, gpu.residency = gpu.residency, float(sum(sums))
+            before = gpu.residency
+            gpu.residency = float(sum(sums))
             slow = before is not None and gpu.residency > before
         elif isinstance(metrics.get("throttle_status"), bool):
             slow = metrics["throttle_status"]
@@ -158,7 +162,8 @@ class Amd:
         info = self._told(self._smi.amdsmi_get_pcie_info, gpu.handle)
         if info is None:
             return {}
-        width, most = info["pcie_metric"]["pcie_width"], info["pcie_static"]["max_pcie_width"]
+        width = info["pcie_metric"]["pcie_width"]
+        most = info["pcie_static"]["max_pcie_width"]
         replays = info["pcie_metric"]["pcie_replay_count"]
         known = isinstance(width, int) and isinstance(most, int) and width and most
         return {

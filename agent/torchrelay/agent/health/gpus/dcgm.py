@@ -23,7 +23,8 @@ from torchrelay.protocol.messages import HealthSignal
 
 TIMEOUT_S = 3.0
 MOST_BYTES = 16 << 20
-_ECC, _NVLINK = "DCGM_FI_DEV_ECC_", "DCGM_FI_DEV_NVLINK_"
+_ECC = "DCGM_FI_DEV_ECC_"
+_NVLINK = "DCGM_FI_DEV_NVLINK_"
 _SUMS = {
     k.ECC_CORRECTED: (_ECC + "SBE_VOL_TOTAL",),
     k.ECC_UNCORRECTED: (_ECC + "DBE_VOL_TOTAL",),
@@ -39,8 +40,10 @@ _SUMS = {
 }
 """Kind -> the metrics that are summed. A GPU that lacks one of them leaves the kind to the driver."""
 _XID = "DCGM_FI_DEV_XID_ERRORS"
-_TEMPERATURE, _SLOWDOWN_AT = "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_SLOWDOWN_TEMP"
-_WIDTH, _LANES = "DCGM_FI_DEV_PCIE_LINK_WIDTH", "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH"
+_TEMPERATURE = "DCGM_FI_DEV_GPU_TEMP"
+_SLOWDOWN_AT = "DCGM_FI_DEV_SLOWDOWN_TEMP"
+_WIDTH = "DCGM_FI_DEV_PCIE_LINK_WIDTH"
+_LANES = "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH"
 _REASONS = "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"
 _HEALTH = "DCGM_EXP_GPU_HEALTH_STATUS"
 _ALIASES = {
@@ -60,7 +63,9 @@ class DcgmGpu:
     """The metrics of one GPU, as scraped last."""
 
     def __init__(self, uuid: str) -> None:
-        self.uuid, self.pci, self.name = uuid, "", ""
+        self.uuid = uuid
+        self.pci = ""
+        self.name = ""
         self.values: dict[str, float] = {}
         self.watches: dict[str, float] = {}
 
@@ -157,7 +162,8 @@ def read_metrics(text: str) -> dict[str, DcgmGpu]:
         if not uuid or labels.get("GPU_I_ID") or any(low <= sample.value <= high for low, high in _BLANKS):
             continue
         gpu = gpus.setdefault(uuid, DcgmGpu(uuid))
-        gpu.pci, gpu.name = labels.get("pci_bus_id", gpu.pci), labels.get("modelName", gpu.name)
+        gpu.pci = labels.get("pci_bus_id", gpu.pci)
+        gpu.name = labels.get("modelName", gpu.name)
         if sample.name == _HEALTH:
             gpu.watches[labels.get("health_watch", "")] = sample.value
         else:

@@ -59,7 +59,8 @@ class NvidiaGpu:
         self.links_up = self._links(range(nv.NVML_NVLINK_MAX_LINKS))
         self.lost = False
         self.recovery: int | None = None
-        self.slow, self.slowdowns = False, 0
+        self.slow = False
+        self.slowdowns = 0
         self.left: frozenset[str] = frozenset()
         """Kinds that another source reads."""
 
@@ -138,7 +139,8 @@ class Nvidia:
         The recovery action, and whether it is lost, is still asked of every GPU.
         """
         for gpu in self._gpus:
-            before, now = self._left.get(gpu.uuid, {}), covered.get(gpu.uuid, {})
+            before = self._left.get(gpu.uuid, {})
+            now = covered.get(gpu.uuid, {})
             gpu.left = frozenset(now)
             for kind in before.keys() - now.keys():
                 if kind in k.COUNTERS and kind != k.HW_SLOWDOWN:

@@ -35,7 +35,8 @@ class Files:
     """`folders`: those of checkpoints and dumps; without any, nothing is started."""
 
     def __init__(self, folders: Sequence[str], tell: Callable[[HealthSignal], None]) -> None:
-        self._folders, self._tell = folders, tell
+        self._folders = folders
+        self._tell = tell
         self._observer = Observer() if folders else None
         self._dumps = Dumps()
         self._newest_s: dict[str, float] = {}

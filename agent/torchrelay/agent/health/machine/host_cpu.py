@@ -37,17 +37,20 @@ class HostCpu:
     """The processors of this machine. `root`: where proc and sys are. Shares are counted from the first look on."""
 
     def __init__(self, root: Path = Path("/"), now: Callable[[], float] = time.monotonic) -> None:
-        self._root, self._now = root, now
-        groups, mine = root / "sys/fs/cgroup", root / "proc/self/cgroup"
+        self._root = root
+        self._now = now
+        groups = root / "sys/fs/cgroup"
+        mine = root / "proc/self/cgroup"
         self._stat = cgroup_file(groups, mine, "cpu", "cpu.stat", "cpu.stat")
-        # Of the group itself if the kernel has it: what other containers of the machine wait for is none of ours.
+        # The group's own figures count where the kernel has them: other containers of the machine may wait for something else.
         own = cgroup_file(groups, mine, "cpu", "cpu.pressure", "cpu.pressure")
         self._pressure = own or root / "proc/pressure/cpu"
         self._before = self._look()
         self._told = 0.0
 
     def poll(self) -> list[HealthSignal]:
-        before, self._before = self._before, self._look()
+        before = self._before
+        self._before = self._look()
         shares = _shares(before, self._before)
         worst = max(shares.values(), default=0.0)
         if abs(worst - self._told) < STEP and not (worst == 0.0 < self._told):

@@ -81,7 +81,8 @@ class Sieve:
 
     def __init__(self) -> None:
         self._seen: dict[tuple[object, ...], float] = {}
-        self._second, self._count = 0.0, 0
+        self._second = 0.0
+        self._count = 0
         self.dropped = 0
 
     def passes(self, signal: HealthSignal, now_s: float) -> bool:
@@ -94,7 +95,8 @@ class Sieve:
         if last_s is not None and now_s - last_s < SAME_S:
             return False
         if now_s - self._second >= 1.0:
-            self._second, self._count = now_s, 0
+            self._second = now_s
+            self._count = 0
         self._count += 1
         if self._count > PER_S:
             self.dropped += 1
@@ -109,7 +111,9 @@ class KernelLog:
     """
 
     def __init__(self, path: Path, tell: Callable[[HealthSignal], None], died: Callable[[str], None]) -> None:
-        self._path, self._tell, self._died = path, tell, died
+        self._path = path
+        self._tell = tell
+        self._died = died
         self._file = -1
         self._rest = b""
         self._sieve = Sieve()

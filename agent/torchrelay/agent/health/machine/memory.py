@@ -20,7 +20,8 @@ class MemoryLimit:
 
     def killed(self) -> str:
         """Return the kind of evidence if the kernel has killed for memory since the last call, else an empty text."""
-        before, self._known = self._known, self._read()
+        before = self._known
+        self._known = self._read()
         if self._known.get("oom_kill", 0) <= before.get("oom_kill", 0):
             return ""
         hit_its_limit = "oom" not in self._known or self._known["oom"] > before.get("oom", 0)

@@ -13,7 +13,9 @@ from torchrelay.agent.health.probes.source import AbsentError, FactSource
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.messages import HealthSignal
 
-UP, DOWN, DISABLED = 0.0, 1.0, 2.0
+UP = 0.0
+DOWN = 1.0
+DISABLED = 2.0
 _COUNTERS = {
     "excessive_buffer_overrun_errors": "counters/excessive_buffer_overrun_errors",
     "local_link_integrity_errors": "counters/local_link_integrity_errors",
@@ -34,13 +36,12 @@ class Port:
     """One InfiniBand or RoCE port. A link that was down between two polls shows in `link_downed`."""
 
     def __init__(self, folder: Path, name: str, device: Path) -> None:
-        self.name, self.pci = name, os.path.realpath(device)
+        self.name = name
+        self.pci = os.path.realpath(device)
         self._counters = {k.PORT + name: f"{folder}/{file}" for name, file in _COUNTERS.items()}
-        self._state, self._physical, self._downed_file = (
-            f"{folder}/state",
-            f"{folder}/phys_state",
-            f"{folder}/{_DOWNED}",
-        )
+        self._state = f"{folder}/state"
+        self._physical = f"{folder}/phys_state"
+        self._downed_file = f"{folder}/{_DOWNED}"
         self._downed = _read_number(self._downed_file)
         self.was_up = self.state() == UP
 
@@ -67,8 +68,10 @@ class Interface:
     """One Ethernet interface."""
 
     def __init__(self, folder: Path) -> None:
-        self.name, self.pci = folder.name, os.path.realpath(folder / "device")
-        self._state, self._changes_file = f"{folder}/operstate", f"{folder}/carrier_changes"
+        self.name = folder.name
+        self.pci = os.path.realpath(folder / "device")
+        self._state = f"{folder}/operstate"
+        self._changes_file = f"{folder}/carrier_changes"
         self._changes = _read_number(self._changes_file)
         self.was_up = self._is_up()
 

@@ -22,7 +22,9 @@ class Notices:
     """`files`: each is a notice while it is there; its first line says why. `root`: where run is."""
 
     def __init__(self, files: Sequence[str], root: Path = Path("/"), wall: Callable[[], float] = time.time) -> None:
-        self._files, self._scheduled, self._wall = [Path(f) for f in files], root / SCHEDULED, wall
+        self._files = [Path(f) for f in files]
+        self._scheduled = root / SCHEDULED
+        self._wall = wall
         self._evidence = NodeEvidence()
 
     def poll(self) -> list[HealthSignal]:
@@ -33,7 +35,8 @@ class Notices:
         if text is None:
             return []
         values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-        mode, at_us = values.get("MODE", ""), values.get("USEC", "")
+        mode = values.get("MODE", "")
+        at_us = values.get("USEC", "")
         if mode.startswith("dry-") or not at_us.isdigit() or int(at_us) / 1e6 - self._wall() > LEAD_S:
             return []
         at = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(int(at_us) / 1e6))

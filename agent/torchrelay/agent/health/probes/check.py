@@ -25,7 +25,9 @@ async def check(node: str, sources: Mapping[str, dict[str, Any]], subject: str) 
     `sources`: name -> options of its probe; `subject`: a device, or `node`, which is all of its devices.
     The word of a dcgm-exporter can be old, and does not count where the driver can be asked. Every source has to answer.
     """
-    seen, missing, found = [], [], False
+    seen = []
+    missing = []
+    found = False
     for name, options in sources.items():
         if name == DCGM and "nvidia" in sources:
             continue

@@ -11,7 +11,8 @@ import psutil
 from torchrelay.agent.fake_machine.machine import ENV_STATE
 
 DCGM = "dcgm"
-AUTO, OFF = "auto", "off"
+AUTO = "auto"
+OFF = "off"
 DCGM_URL = "http://127.0.0.1:9400/metrics"
 DCGM_POLL_S = 5.0
 """The exporter itself looks every 30 s, unless it is told otherwise."""

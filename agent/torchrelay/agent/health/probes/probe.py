@@ -62,7 +62,9 @@ class Orders:
     """Reads lines from a file without waiting for them."""
 
     def __init__(self, file: int = 0) -> None:
-        self._file, self._rest, self._open = file, b"", True
+        self._file = file
+        self._rest = b""
+        self._open = True
 
     def read(self) -> list[Covered]:
         """Return the whole lines that have come since the last call, parsed."""

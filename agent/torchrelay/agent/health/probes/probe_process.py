@@ -42,8 +42,13 @@ class ProbeProcess:
         hang_s: float = HANG_S,
         covers: Callable[[Covered], None] = lambda covered: None,
     ) -> None:
-        self._name, self._options, self._hang_s = name, {"parent": os.getpid(), **options}, hang_s
-        self._tell, self._found, self._state, self._covers = tell, found, state, covers
+        self._name = name
+        self._options = {"parent": os.getpid(), **options}
+        self._hang_s = hang_s
+        self._tell = tell
+        self._found = found
+        self._state = state
+        self._covers = covers
         self.left: Covered = {}
         """What another source reads."""
         self._process: asyncio.subprocess.Process | None = None
@@ -99,7 +104,9 @@ class ProbeProcess:
         errors = asyncio.ensure_future(process.stderr.read())
         if self.left:
             self._order()
-        said, at_end, reason = False, False, ""
+        said = False
+        at_end = False
+        reason = ""
         try:
             while (line := await self._line(process.stdout)) is not None:
                 said = self._take(line) or said

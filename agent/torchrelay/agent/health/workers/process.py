@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 
 from torchrelay.protocol.machine.process_states import GONE
 
 _STAT_BYTES = 1024
 _MOST_DESCENDANTS = 256
+_DEVICE_FILES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")
+_WAITS_FOR_LOCK = {"x86_64": "202", "aarch64": "98"}
+"""The number of the system call `futex`, by machine."""
+_TIMEOUT = 4
+"""The place of its time limit among its words in /proc/PID/syscall, of which the first is the number."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -27,7 +33,9 @@ def descendants_processor_s(pid: int) -> float:
 
     Processes that were started by other threads than a main thread are left out. Of very many, the last ones are left out.
     """
-    total_s, seen, left = 0.0, {pid}, _children(pid)
+    total_s = 0.0
+    seen = {pid}
+    left = _children(pid)
     while left and len(seen) < _MOST_DESCENDANTS:
         child = left.pop(0)
         if child not in seen:
@@ -35,6 +43,35 @@ def descendants_processor_s(pid: int) -> float:
             total_s += _activity(f"/proc/{child}/stat")[1]
             left += _children(child)
     return total_s
+
+
+def uses_device(pid: int) -> bool:
+    """Return whether the process has a GPU's device file open; True where nobody may look."""
+    folder = f"/proc/{pid}/fd"
+    try:
+        names = os.listdir(folder)
+    except PermissionError:
+        return True
+    except OSError:
+        return False  # it is gone
+    for name in names:
+        try:
+            if os.readlink(f"{folder}/{name}").startswith(_DEVICE_FILES):
+                return True
+        except OSError:
+            continue  # closed meanwhile
+    return False
+
+
+def waits_for_lock(pid: int) -> bool:
+    """Return whether the main thread waits for a lock without a time limit. False where the kernel does not say."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/syscall", "rb") as file:
+            words = file.read().decode("ascii", "replace").split()
+    except OSError:
+        return False
+    is_lock = len(words) > _TIMEOUT and words[0] == _WAITS_FOR_LOCK.get(platform.machine())
+    return is_lock and int(words[_TIMEOUT], 16) == 0
 
 
 def _children(pid: int) -> list[int]:

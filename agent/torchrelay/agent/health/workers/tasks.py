@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import psutil
 
-_LOOPBACK = ("127.", "::1", "::ffff:127.")
+_LOCK = "futex"
 _WAITS_WITHIN = (
-    "futex",
+    _LOCK,
     "pipe_read",
     "anon_pipe_read",
     "poll_schedule",
@@ -23,6 +23,8 @@ _WAITS_WITHIN = (
 _WAITS_FOR_CHILD = ("do_wait", "kernel_wait")
 _HELPERS_WAIT = ("unix_stream", "do_accept", "inet_csk_accept", "do_sigtimedwait", "hrtimer_nanosleep_restart")
 """Beside the main thread: of the shim's link to the agent, of stores and servers."""
+ASKS_AGAIN = 15
+"""How often within two looks a thread that waits for the interpreter's lock wakes at least, also on a busy machine."""
 _SLEEPS = b"voluntary_ctxt_switches:"
 
 
@@ -68,17 +70,14 @@ def _task(folder: str, is_main: bool) -> Task:
     return Task(is_main, fields[0].decode("ascii"), wait, int(fields[11]) + int(fields[12]), sleeps)
 
 
-def speaks_to_others(pid: int) -> bool:
-    """Whether the process or a child has a connection to another machine, which may answer at any time."""
-    process = psutil.Process(pid)
-    for each in (process, *process.children(recursive=True)):
-        try:
-            peers = [c.raddr.ip for c in each.net_connections(kind="inet") if c.raddr]
-        except psutil.Error:
-            return True  # nobody knows
-        if any(not ip.startswith(_LOOPBACK) for ip in peers):
-            return True
-    return False
+_WAKES_BY_ITSELF = ("hrtimer", "do_nanosleep", "wait_woken", "sk_wait", "inet_", "unix_stream", "do_accept")
+"""Kernel functions of threads that a clock, the network or another program wakes."""
+
+
+def wakes_by_itself(looks: Sequence[Tasks], pid: int) -> bool:
+    """Say whether the main thread of the process waits for a clock or another program. Pure."""
+    main = looks[-1].get((pid, pid))
+    return main is not None and main.state == "S" and main.wait.startswith(_WAKES_BY_ITSELF)
 
 
 def were_asleep(looks: Sequence[Tasks]) -> bool | None:
@@ -87,7 +86,9 @@ def were_asleep(looks: Sequence[Tasks]) -> bool | None:
     One pair of looks is enough for helpers: on a busy machine one is often seen at work, or as it ends. A main thread may
     not have woken since the first look.
     """
-    first, before, after = looks[0], looks[-2], looks[-1]
+    first = looks[0]
+    before = looks[-2]
+    after = looks[-1]
     mains = {key: task for key, task in after.items() if task.is_main}
     if not mains or any(not _slept(first.get(key), task) for key, task in mains.items()):
         return False
@@ -95,6 +96,23 @@ def were_asleep(looks: Sequence[Tasks]) -> bool | None:
         before[key].ticks == task.ticks and _waits_within(task) for key, task in after.items()
     )
     return True if is_quiet else None
+
+
+def kept_from_running(looks: Sequence[Tasks], pid: int) -> bool:
+    """Say whether the main thread of the process slept throughout, and keeps the interpreter's lock from its other threads. Pure.
+
+    Who waits for that lock wakes after each switch interval of Python's, 5 ms, to ask for it again.
+    """
+    first = looks[0]
+    last = looks[-1]
+    main_before = first.get((pid, pid))
+    main = last.get((pid, pid))
+    if main_before is None or main is None or main.state != "S" or main.sleeps != main_before.sleeps:
+        return False
+    helpers = {key: task for key, task in last.items() if key[0] == pid and not task.is_main}
+    asking = {key: task for key, task in helpers.items() if task.wait.startswith(_LOCK) and key in first}
+    woken = [task.sleeps - first[key].sleeps for key, task in asking.items()]
+    return main.ticks == main_before.ticks and max(woken, default=0) >= ASKS_AGAIN
 
 
 def _slept(before: Task | None, after: Task) -> bool:

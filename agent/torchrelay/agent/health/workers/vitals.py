@@ -55,7 +55,8 @@ class Vitals:
         activity_of: Callable[[int], tuple[str, float]] = process_activity,
         descendants_of: Callable[[int], float] = descendants_processor_s,
     ) -> None:
-        self._activity_of, self._descendants_of = activity_of, descendants_of
+        self._activity_of = activity_of
+        self._descendants_of = descendants_of
         self._lives: dict[WorkerId, _Life] = {}
 
     def see(
@@ -70,7 +71,10 @@ class Vitals:
         else:
             moved = record != life.record
             if moved:
-                life.record, life.moved_s, life.busy_s, life.state = record, now_s, now_s, "R"
+                life.record = record
+                life.moved_s = now_s
+                life.busy_s = now_s
+                life.state = "R"
             if ask_kernel or (not moved and (_could_hang(record) or now_s - life.asked_s >= ASK_S)):
                 self._ask(life, pid, now_s)
         return WorkerProgress(
@@ -96,12 +100,15 @@ class Vitals:
         worked = False
         if life.moved_s > life.since_s:
             # What it did until it moved last says nothing about what it does since.
-            life.processor_s, life.since_s, life.descendants_s = processor_s, now_s, None
+            life.processor_s = processor_s
+            life.since_s = now_s
+            life.descendants_s = None
         elif now_s - life.since_s >= PROCESSOR_WINDOW_S:
             passed_s = now_s - life.since_s
             worked = processor_s - life.processor_s >= PROCESSOR_SHARE * passed_s
             worked |= self._descendants_work(life, pid, passed_s)
-            life.processor_s, life.since_s = processor_s, now_s
+            life.processor_s = processor_s
+            life.since_s = now_s
         if worked or life.state in _AT_WORK:
             life.busy_s = now_s
 
@@ -109,7 +116,8 @@ class Vitals:
         """Return whether the worker may be waiting for what the workers of its data loader compute."""
         if not _could_hang(life.record):
             return False
-        before_s, life.descendants_s = life.descendants_s, self._descendants_of(pid)
+        before_s = life.descendants_s
+        life.descendants_s = self._descendants_of(pid)
         return before_s is not None and life.descendants_s - before_s >= DESCENDANTS_SHARE * passed_s
 
 

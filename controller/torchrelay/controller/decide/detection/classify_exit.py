@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 from dataclasses import dataclass
+
+from torchrelay.protocol.words.process_ends import how_ended
 
 IGNORE = "ignore"
 DONE = "done"
@@ -67,9 +68,4 @@ def classify_exit(e: Exit) -> ExitVerdict:
 def _how(e: Exit, when: str = "") -> str:
     if e.unfit:
         return f"ended itself{when}: {e.unfit}"
-    if not e.signal:
-        return f"ended with exit code {e.exit_code}{when}"
-    try:
-        return f"was killed by {signal.Signals(e.signal).name}{when}"
-    except ValueError:
-        return f"was killed by signal {e.signal}{when}"
+    return f"{how_ended(e.signal, e.exit_code)}{when}"

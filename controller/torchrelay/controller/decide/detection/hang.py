@@ -2,8 +2,8 @@
 
 Ranks that wait prove nothing by themselves: another rank may evaluate or save for minutes. The culprit is a rank that does not wait
 while others do, and shows no life: no step of its loop, no processor time. Or its code runs in circles, or it waits for something
-that only it could bring about. Where all wait, the culprit is cut off from the others (links.py), or waits at another place than
-they.
+that only it could bring about, which is certain, so that less time is enough. One that a clock or a program beside the job may wake
+has more time. Where all wait, the culprit is cut off from the others (links.py), or waits at another place than they.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Vital:
 
     `silent_s`: since its progress last moved; `idle_s`: since it was last seen computing or at the disk; `news_age_s`:
     since its agent last said anything of it; `stopped_s`: how long it has not been able to go on by itself (CANNOT_GO_ON).
-    `stack`, `motion`, `asleep`, `links`, `in_own_code`: as in messages.Explained, of this silence; empty, or None, until the
-    rank was looked at.
+    `stack`, `motion`, `asleep`, `links`, `in_own_code`, `keeps_lock`, `may_be_woken`, `locked`: as in messages.Explained, of this
+    silence; empty, or None, until the rank was looked at.
     """
 
     rank: int
@@ -48,6 +48,9 @@ class Vital:
     """How much it has done since its boundary."""
     links: tuple[LinkState, ...] | None = ()
     in_own_code: bool = False
+    keeps_lock: bool = False
+    may_be_woken: bool = False
+    locked: bool = False
 
     @property
     def waits_for_peers(self) -> bool:
@@ -56,6 +59,14 @@ class Vital:
         A rank that stands in the script's code within a backward waits for itself.
         """
         return self.waiting and not self.in_own_code
+
+    @property
+    def runs_in_circles(self) -> bool:
+        """Whether it does the same again and again.
+
+        A rank that also sleeps polls for something outside, such as an upload's end.
+        """
+        return self.motion == _CIRCLING and self.idle_s < 1.0
 
 
 @dataclass(frozen=True)
@@ -72,6 +83,11 @@ class Culprit:
 def threshold_s(median_step_s: float, policy: Policy) -> float:
     """Return after how much silence a rank may be to blame."""
     return policy.hang_step_factor * median_step_s + policy.hang_extra_s
+
+
+def least_s(median_step_s: float, policy: Policy) -> float:
+    """Return after how much silence a rank is to blame that nothing but itself could wake."""
+    return policy.hang_step_factor * median_step_s + policy.hang_asleep_s
 
 
 def find_culprit(vitals: Sequence[Vital], median_step_s: float, policy: Policy) -> Culprit | None:
@@ -100,16 +116,18 @@ def find_culprit(vitals: Sequence[Vital], median_step_s: float, policy: Policy) 
         )
         reason = f"rank {v.rank} {CANNOT_GO_ON[v.process_state]} for {v.stopped_s:.1f} s while {others}"
         return _culprit(v, v.stopped_s, reason, vitals)
-    long_waiting = [v for v in waiting if v.silent_s >= limit_s]
-    silent = [v for v in current if _hangs(v, limit_s, policy)]
-    witnesses = [v for v in long_waiting if v not in silent]
-    if silent and witnesses:
+    silent = [v for v in current if _hangs(v, median_step_s, policy)]
+    if silent:
         v = _furthest_behind(silent)
+        own_limit_s = _limit_s(v, median_step_s, policy)
+        witnesses = [w for w in waiting if w not in silent and w.silent_s >= min(own_limit_s, limit_s)]
         reason = (
             f"rank {v.rank} has shown no progress for {v.silent_s:.1f} s (a step takes {median_step_s:.2f} s, "
-            f"the limit is {_limit_s(v, limit_s, policy):.1f} s){_how(v)} while {_ranks(witnesses)}"
+            f"the limit is {own_limit_s:.1f} s){_how(v)} while {_ranks(witnesses)}"
         )
-        return _culprit(v, v.silent_s, reason, vitals)
+        if witnesses:
+            return _culprit(v, v.silent_s, reason, vitals)
+    long_waiting = [v for v in waiting if v.silent_s >= limit_s]
     if long_waiting and len(long_waiting) + len(done) == len(current) == len(vitals) > 1:
         return _where_all_wait(long_waiting, done, limit_s, policy)
     return None
@@ -118,20 +136,45 @@ def find_culprit(vitals: Sequence[Vital], median_step_s: float, policy: Policy) 
 def _where_all_wait(waiting: Sequence[Vital], done: Sequence[Vital], limit_s: float, policy: Policy) -> Culprit | None:
     if any(v.idle_s < limit_s for v in waiting):
         return None  # somebody computes, inside of a backward for example
+    # Who waits in a communication lets its other threads run.
+    locked = [v for v in waiting if v.keeps_lock]
+    if locked and len(locked) < len(waiting):
+        v = _furthest_behind(locked)
+        others = _ranks([each for each in waiting if not each.keeps_lock])
+        reason = (
+            f"rank {v.rank} has slept for {v.silent_s:.1f} s in C code that keeps the interpreter's lock while {others}"
+        )
+        return _culprit(v, v.silent_s, reason, waiting)
     links = {v.rank: v.links for v in (*waiting, *done)}
-    # Of a few answers alone another rank might seem to be cut off, or who was let through a gate by it to be the odd one out.
+    # By a few answers alone another rank might seem to be cut off, or the one that it has let through a gate to be the odd one out.
     if not have_been_probed(links, policy) and max(v.silent_s for v in waiting) < limit_s + policy.explain_grace_s:
         return None
     if (cut := cut_off(links, policy)) is not None:
         (v,) = (v for v in (*waiting, *done) if v.rank == cut.rank)
         return replace(_culprit(v, v.silent_s, cut.reason, waiting), cut_off=True)
-    return _odd_one_out(waiting) if not done else None
+    return (_odd_one_out(waiting) if not done else None) or _waits_too_long(waiting, policy)
 
 
-def _hangs(v: Vital, limit_s: float, policy: Policy) -> bool:
-    if v.process_state in CANNOT_GO_ON or v.phase in NOT_TRAINING or v.silent_s < _limit_s(v, limit_s, policy):
+def _waits_too_long(waiting: Sequence[Vital], policy: Policy) -> Culprit | None:
+    """Return the likeliest culprit once nobody is to wait longer. The job would stand for as long as torch lets it."""
+    silent_s = min(v.silent_s for v in waiting)
+    if not policy.hang_timeout_s or silent_s < policy.hang_timeout_s:
+        return None
+    lines = Counter(v.stack for v in waiting)
+    fewest = min(lines.values())
+    v = _furthest_behind([v for v in waiting if lines[v.stack] == fewest])
+    where = "nobody can tell because of which rank"
+    if len(lines) > 1:
+        where = f"rank {v.rank} waits at another line than {_named([o for o in waiting if o.stack != v.stack])}"
+    limit = f"{policy.hang_timeout_option} {policy.hang_timeout_s:g} s"
+    return _culprit(v, v.silent_s, f"all ranks have waited for {silent_s:.1f} s ({limit}); {where}", waiting)
+
+
+def _hangs(v: Vital, median_step_s: float, policy: Policy) -> bool:
+    limit_s = _limit_s(v, median_step_s, policy)
+    if v.process_state in CANNOT_GO_ON or v.phase in NOT_TRAINING or v.silent_s < limit_s:
         return False
-    if _runs_in_circles(v):
+    if v.runs_in_circles:
         return True  # inside of a backward, too, which counts as waiting as a whole
     return not v.waits_for_peers and (v.idle_s >= limit_s or v.silent_s >= policy.busy_hang_s)
 
@@ -141,14 +184,14 @@ def _is_still(v: Vital, limit_s: float) -> bool:
     return v.phase not in NOT_TRAINING and v.silent_s >= limit_s and v.idle_s >= limit_s
 
 
-def _runs_in_circles(v: Vital) -> bool:
-    # One that also sleeps polls for something outside, an upload's end for example.
-    return v.motion == _CIRCLING and v.idle_s < 1.0
-
-
-def _limit_s(v: Vital, limit_s: float, policy: Policy) -> float:
-    # Storage and evaluation have bad moments that no step time foretells; what waits for itself has not.
-    slack = v.phase in (RankPhase.AFTER, RankPhase.LEFT) and not _runs_in_circles(v) and not v.asleep
+def _limit_s(v: Vital, median_step_s: float, policy: Policy) -> float:
+    limit_s = threshold_s(median_step_s, policy)
+    if v.runs_in_circles:
+        return limit_s
+    if v.asleep:
+        return min(least_s(median_step_s, policy), limit_s) if v.locked else limit_s
+    # Storage, evaluation and services have bad moments that no step time foretells.
+    slack = v.phase in (RankPhase.AFTER, RankPhase.LEFT) or v.may_be_woken
     return max(limit_s, policy.slack_hang_s) if slack else limit_s
 
 
@@ -179,7 +222,7 @@ def _furthest_behind(candidates: Sequence[Vital]) -> Vital:
 
 
 def _how(v: Vital) -> str:
-    if _runs_in_circles(v):
+    if v.runs_in_circles:
         return ", its code runs in circles,"
     if v.asleep:
         return ", it waits for something that only it could bring about,"
@@ -187,7 +230,7 @@ def _how(v: Vital) -> str:
 
 
 def _culprit(v: Vital, silent_s: float, reason: str, vitals: Sequence[Vital]) -> Culprit:
-    # Where the user's own code called, rather than deep in a library.
+    # The line where the user's own code called says more than one deep in a library.
     own = next((call for call in v.stack if "site-packages" not in call), v.stack[0] if v.stack else "")
     at = f"; it is in {own}" if own else ""
     return Culprit(v.rank, silent_s, reason + at, _evidence(vitals), v.stack)

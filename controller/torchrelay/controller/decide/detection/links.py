@@ -15,7 +15,7 @@ from torchrelay.controller.config import Policy
 from torchrelay.protocol.messages import LinkState
 
 Pair = tuple[int, int]
-Links = Mapping[int, Sequence[LinkState] | None]
+PeerLinks = Mapping[int, Sequence[LinkState] | None]
 """What each rank sees of its connections; None until it was looked at."""
 
 ANSWERED_S = 2.0
@@ -37,14 +37,14 @@ class _Between:
     lives: bool
 
 
-def have_been_probed(links: Links, policy: Policy) -> bool:
+def have_been_probed(links: PeerLinks, policy: Policy) -> bool:
     """Return whether the connections have been probed for so long that a rank that is cut off would have shown."""
     return all(
         seen is not None and all(link.probed_s >= policy.link_dead_s for link in seen) for seen in links.values()
     )
 
 
-def cut_off(links: Links, policy: Policy) -> CutOff | None:
+def cut_off(links: PeerLinks, policy: Policy) -> CutOff | None:
     """Return the rank whose loss would explain best which ranks are apart.
 
     None where no ranks are apart, or where no rank reaches another one.
@@ -70,7 +70,7 @@ def _is_apart(between: _Between, policy: Policy) -> bool:
     return between.unanswered_s >= (policy.link_alone_s if between.lives else policy.link_dead_s)
 
 
-def _between(links: Links, policy: Policy) -> dict[Pair, _Between]:
+def _between(links: PeerLinks, policy: Policy) -> dict[Pair, _Between]:
     by_ends = {(link.local, link.remote): (rank, link) for rank, seen in links.items() for link in seen or ()}
     found: dict[Pair, list[_Between]] = {pair: [] for pair in combinations(sorted(links), 2)}
     for (local, remote), (rank, link) in by_ends.items():

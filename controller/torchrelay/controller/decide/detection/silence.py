@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 from torchrelay.controller.config import Policy
 
-WAIT, GIVE_UP, END = "wait", "give-up", "end"
+WAIT = "wait"
+GIVE_UP = "give-up"
+END = "end"
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ def fenced_after_s(lease_s: float, in_pods: bool = False) -> float:
 
 
 def judge_silence(silence: Silence, policy: Policy) -> SilenceVerdict:
-    node, silent_s = silence.node, silence.silent_s
+    node = silence.node
+    silent_s = silence.silent_s
     how = "is away" if silence.away else "is silent"
     heard = f"the agent of {node} has been {'away' if silence.away else 'silent'} for {silent_s:.1f} s"
     if silent_s < (policy.node_away_s if silence.away else policy.node_silent_s):

@@ -54,10 +54,8 @@ def alike(checks: Mapping[int, Iterable[ReplicaCheck]], before: int, *, unwritte
         return {}
     since = max(c.since for known in told.values() for c in known.values() if c.boundary < before)
     seen = {at for at in set.intersection(*map(set, told.values())) if at.boundary > since}
-    common, later = (
-        sorted(at for at in seen if at.boundary < before),
-        sorted(at for at in seen if at.boundary >= before),
-    )
+    common = sorted(at for at in seen if at.boundary < before)
+    later = sorted(at for at in seen if at.boundary >= before)
     if not common:
         return {}
     newest = {rank: known[common[-1]] for rank, known in told.items()}

@@ -23,13 +23,15 @@ class ChosenDonor:
     """The chosen donor.
 
     `helpers`: ranks that hold the same and stand at the same place, so that they can send tensors at the same time.
-    `carried`: tensors that the donor need not hold, since the lost rank has copied them at the head of its step.
+    `carried`: tensors that the donor need not hold, since the lost rank has copied them in its step.
+    `compared`: the newest boundary at which contents of both were compared.
     """
 
     rank: int
     reason: str
     helpers: tuple[int, ...] = ()
     carried: tuple[str, ...] = ()
+    compared: int = 0
 
 
 def choose_donor(
@@ -46,9 +48,25 @@ def choose_donor(
 
     `checks`: the latest ones of each rank, lost ones too; `busy`: donors that serve another rank already.
     `nodes`: the nodes of survivors. Help comes from other nodes first, whose links are not in use.
-    `with_carried`: whether the new process can take what the lost rank has copied at its head.
+    `with_carried`: whether the new process can take what the lost rank has copied. It does where nobody holds all that it had.
     """
-    carried = carried_by(checks.get(lost, ()), target) if with_carried else ()
+    copied = carried_by(checks.get(lost, ()), target) if with_carried else frozenset()
+    chosen = _choose(lost, target, standings, checks, busy, nodes, frozenset())
+    if isinstance(chosen, Cannot) and copied:
+        return _choose(lost, target, standings, checks, busy, nodes, copied)
+    return chosen
+
+
+def _choose(
+    lost: int,
+    target: int,
+    standings: Mapping[int, Standing],
+    checks: Mapping[int, Sequence[ReplicaCheck]],
+    busy: Collection[int],
+    nodes: Mapping[int, str],
+    carried: frozenset[str],
+) -> ChosenDonor | Cannot:
+    """`carried`: paths that the donor need not hold."""
     can_serve = [r for r, s in sorted(standings.items()) if target in (s.boundary, s.gates_passed)]
     why_not: dict[int, str] = {}
     found: list[tuple[tuple[bool, bool, bool, int], str]] = []
@@ -59,7 +77,9 @@ def choose_donor(
             why_not[rank] = f"it has written to {min(late)} since its last optimizer step"
             continue
         apart = s.not_averaged if s.gates_passed == target else ()
-        holds, why = is_replica(checks.get(lost, ()), checks.get(rank, ()), target, (lost, rank), apart, carried)
+        holds, why = is_replica(
+            checks.get(lost, ()), checks.get(rank, ()), target, (lost, rank), apart, carried, has_before=s.has_before
+        )
         if holds:
             # A rank past the gate has the tensors only once its update is through; it is asked last.
             found.append(((rank in busy, s.boundary != target, s.position == StandingPosition.GATE, rank), why))
@@ -71,7 +91,9 @@ def choose_donor(
         if carried:  # what each of them has in its place is its own
             others = [o for o in others if is_replica(checks[rank], checks[o], target, (rank, o))[0]]
         helpers = choose_helpers(rank, others, standings, busy, nodes)
-        return ChosenDonor(rank, f"{_who(rank, helpers)} to rank {lost}: {why}", helpers, tuple(carried))
+        reason = f"{_who(rank, helpers)} to rank {lost}: {why}"
+        compared = _compared_at(checks.get(lost, ()), checks.get(rank, ()), target)
+        return ChosenDonor(rank, reason, helpers, tuple(carried), compared)
     if not can_serve:
         return Cannot(f"no rank that is left holds the tensors as they were after step {target}")
     listed = "; ".join(f"rank {r}: {why}" for r, why in why_not.items())
@@ -114,14 +136,34 @@ def is_replica(
     ranks: tuple[int, int],
     not_averaged: Sequence[str] = (),
     carried: Collection[str] = (),
+    *,
+    has_before: bool = False,
 ) -> tuple[bool, str]:
     """Return whether the donor has an equal copy of each of the lost rank's tensors, and how that is known. `ranks`: of both.
 
     `not_averaged`: as in the donor's Standing; counts where only a wrapper speaks for equality.
+    `has_before`: as in the donor's Standing.
     `carried`: paths that need not be equal. Only contents that were compared can tell that all others are.
     Checks from before the training loop that the donor is in tell nothing: each loop can have tensors of its own.
     """
     since = max((c.since for c in donor), default=0)
+    if since == target and lost and all(c.boundary < since for c in lost):
+        # The donor is in the next loop already. It gives what it had in the one before, if by the names that it had there.
+        before = [c for c in donor if c.since < since]
+        if (
+            before
+            and (has_before or _are_called_as_before(before, donor, since))
+            and (found := is_replica(lost, before, target, ranks, not_averaged, carried))[0]
+        ):
+            return found
+    newest_own = _newest(lost, target)
+    if (
+        carried
+        and newest_own is not None
+        and newest_own.boundary >= since
+        and newest_own.digests.keys() <= set(carried)
+    ):
+        return True, f"rank {ranks[0]} has copied all {len(newest_own.digests)} of its tensors in each step"
     ours = {c.at: c for c in lost if c.boundary >= since}
     theirs = {c.at: c for c in donor if c.boundary >= since}
     common = [at for at in ours if at in theirs and at.boundary <= target]
@@ -139,17 +181,33 @@ def is_replica(
         return False, bypassed
     if common:
         # Before the first update ranks can be equal by initialisation alone: that holds for no later boundary.
-        return _kept_equal(ours[max(common)], theirs[max(common)], ranks)
+        newest_head = max(common)
+        return _kept_equal(ours[newest_head], theirs[newest_head], ranks)
     if theirs:
         newest = theirs[max(theirs)]
         return _kept_equal(newest, newest, ranks)
     return False, "its tensors have not been looked at yet"
 
 
+def _are_called_as_before(before: Sequence[ReplicaCheck], donor: Sequence[ReplicaCheck], since: int) -> bool:
+    """Return whether the names that the donor had before `since` mean the same tensors since then."""
+    names = max(before, key=lambda c: c.boundary).digests.keys()
+    return all(not c.renamed and names.isdisjoint(c.fresh) for c in donor if c.boundary == since == c.since)
+
+
 def carried_by(checks: Sequence[ReplicaCheck], target: int) -> frozenset[str]:
-    """Return what a rank has copied at each head since the newest of its `checks` up to `target`."""
-    newest = max((c for c in checks if c.boundary <= target), key=lambda c: c.boundary, default=None)
+    """Return what a rank has copied in each step since the newest of its `checks` up to `target`."""
+    newest = _newest(checks, target)
     return frozenset(newest.carried) if newest is not None else frozenset()
+
+
+def _compared_at(lost: Sequence[ReplicaCheck], donor: Sequence[ReplicaCheck], target: int) -> int:
+    common = {c.at for c in lost} & {c.at for c in donor}
+    return max((at.boundary for at in common if at.boundary <= target), default=0)
+
+
+def _newest(checks: Sequence[ReplicaCheck], target: int) -> ReplicaCheck | None:
+    return max((c for c in checks if c.boundary <= target), key=lambda c: c.boundary, default=None)
 
 
 def differing_paths(ours: Sequence[ReplicaCheck], theirs: Sequence[ReplicaCheck], ranks: tuple[int, int]) -> set[str]:
@@ -179,7 +237,7 @@ def _equal_digests(ours: ReplicaCheck, theirs: ReplicaCheck, carried: Collection
     if differing:
         return False, f"{len(differing)} tensors differed after step {ours.boundary}, such as {min(differing)}"
     if apart:
-        own = f"all but {len(apart)}, which are copied at the head of each step,"
+        own = f"all but {len(apart)}, which are copied in each step,"
         return True, f"of {len(ours.digests)} tensors {own} were bitwise equal after step {ours.boundary}"
     return True, f"all {len(ours.digests)} tensors were bitwise equal after step {ours.boundary}"
 
@@ -199,7 +257,8 @@ def _always_equal(
     newest = max(trained)
     kept = _kept(ours[newest], theirs[newest], ranks).union(carried)
     for at in trained:
-        a, b = ours[at].digests, theirs[at].digests
+        a = ours[at].digests
+        b = theirs[at].digests
         differed = [path for path in ours[newest].digests if path not in kept and a.get(path) != b.get(path)]
         if differed:
             return False, (
@@ -234,7 +293,8 @@ def _differed_though_kept(
     newest = max(ours.keys() & theirs.keys(), default=None)
     if newest is None:
         return ""
-    a, b = ours[newest], theirs[newest]
+    a = ours[newest]
+    b = theirs[newest]
     differed = sorted(p for p in _kept(a, b, ranks) if p in a.digests and a.digests[p] != b.digests.get(p))
     if not differed:
         return ""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torchrelay.protocol.messages import Standing
 from torchrelay.protocol.words.positions import JoinerAction, StandingPosition, SurvivorAction
+from torchrelay.protocol.words.rank_words import ranks_with_verb
 
 
 @dataclass(frozen=True)
@@ -131,16 +132,19 @@ def _action(s: Standing, target: int) -> str | None:
 
 
 def _reason(boundary: int, actions: Mapping[int, str], offline: bool) -> str:
-    what = {
-        SurvivorAction.FORWARD: f"finish step {boundary}",
-        SurvivorAction.REWIND: f"go back and do step {boundary + 1} again",
-        SurvivorAction.STAY: "are there",
+    what = {  # of one rank, of several
+        SurvivorAction.FORWARD: (f"finishes step {boundary}", f"finish step {boundary}"),
+        SurvivorAction.REWIND: (
+            f"goes back and does step {boundary + 1} again",
+            f"go back and do step {boundary + 1} again",
+        ),
+        SurvivorAction.STAY: ("is there", "are there"),
     }
-    parts = [
-        f"ranks {ranks} {text}"
-        for action, text in what.items()
-        if (ranks := ", ".join(str(r) for r, a in sorted(actions.items()) if a == action))
-    ]
+    parts = []
+    for action, (one, several) in what.items():
+        ranks = [rank for rank, its in sorted(actions.items()) if its == action]
+        if ranks:
+            parts.append(ranks_with_verb(ranks, one, several))
     if offline:
         parts.append("some script has reached its end, so no communicator is needed any more")
     return f"all meet after step {boundary}: " + "; ".join(parts)

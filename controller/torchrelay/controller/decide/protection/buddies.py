@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-MOST_OFTEN, MOST_SELDOM = 1, 1000
+MOST_OFTEN = 1
+MOST_SELDOM = 1000
 MOST_OFTEN_BETWEEN_NODES = 10
 """A copy that goes to another node takes the network's time too, which is not counted."""
 _SHARE = 0.01

@@ -12,7 +12,8 @@ class Ring:
     """
 
     def __init__(self, nodes: Sequence[str], machines: Mapping[str, str]) -> None:
-        self._nodes, self._machines = nodes, machines
+        self._nodes = nodes
+        self._machines = machines
         self._everybody = sorted(set(nodes))
         self._place = {node: number for number, node in enumerate(self._everybody)}
         self._on: dict[str, list[str]] = {}

@@ -12,7 +12,9 @@ from torchrelay.protocol.names import ALONE, BARS_LATER, GOES_BACK, PART_OF_STEP
 from torchrelay.protocol.words.level import Level
 from torchrelay.protocol.words.rehearsal_words import sentence
 
-YES, SOME, NO = "yes", "partly", "no"
+YES = "yes"
+SOME = "partly"
+NO = "no"
 
 
 def coverage(k: Known) -> Coverage:
@@ -76,14 +78,18 @@ def _against(k: Known, found: LevelDecision, gaps: Sequence[RankGap]) -> tuple[A
     back = {rank for g in gaps if g.effect == GOES_BACK for rank in g.ranks}
     answer = SOME if effects - {ALONE, GOES_BACK} else YES
     if k.losses_barred:
-        answer, how = NO, k.losses_barred
+        answer = NO
+        how = k.losses_barred
     elif len(alone) == k.world_size:
-        answer, how = NO, "no other rank holds the same tensors"
+        answer = NO
+        how = "no other rank holds the same tensors"
     elif back:
         who = "any rank" if len(back) == k.world_size else f"rank {listed(sorted(back))}"
-        answer, how = SOME, f"of {who}: all go back to their copies in host memory, {steps_back(k)}"
+        answer = SOME
+        how = f"of {who}: all go back to their copies in host memory, {steps_back(k)}"
     elif alone:
-        answer, how = SOME, f"{how}. Not rank {listed(sorted(alone))}, whose tensors nobody else has"
+        answer = SOME
+        how = f"{how}. Not rank {listed(sorted(alone))}, whose tensors nobody else has"
     moved = SOME if effects & {BARS_LATER} or any(g.effect not in (ALONE, PART_OF_STEP) for g in gaps) else YES
     return (
         Against("a process that dies", answer, how),
@@ -101,9 +107,11 @@ def _against(k: Known, found: LevelDecision, gaps: Sequence[RankGap]) -> tuple[A
 
 
 def _without_a_spare(k: Known, found: LevelDecision) -> tuple[Against, ...]:
-    answer, how = NO, f"{NO_SPARE}: it ends the job in {JIT_CHECKPOINT}"
+    answer = NO
+    how = f"{NO_SPARE}: it ends the job in {JIT_CHECKPOINT}"
     if found.level == Level.PARTLY:
-        answer, how = SOME, f"{NO_SPARE}: it begins anew in its place, and all go back to copies, {steps_back(k)}"
+        answer = SOME
+        how = f"{NO_SPARE}: it begins anew in its place, and all go back to copies, {steps_back(k)}"
     return (
         Against("a process that dies", answer, how),
         Against(

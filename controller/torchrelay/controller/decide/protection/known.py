@@ -112,6 +112,9 @@ def _without(k: Known, machine_of: Mapping[int, str], *, may_carry: bool = False
         return {}
     until = max(compared).boundary
     told = {r: [c for c in k.checks[r] if c.boundary <= until] for r in range(k.world_size)}
+    begins = any(c.boundary == until == c.since for checks in told.values() for c in checks)
+    # What ranks hold alike where a loop begins, they need not hold alike behind its first update.
+    target = until + begins
     alike: dict[tuple[int, ...], list[int]] = {}
     for rank, checks in told.items():
         alike.setdefault(tuple(c.mark for c in checks), []).append(rank)
@@ -125,14 +128,20 @@ def _without(k: Known, machine_of: Mapping[int, str], *, may_carry: bool = False
             if machine_of:
                 peers = [r for r in peers if machine_of.get(r) != machine_of.get(rank)]
             living = [r for r in peers if r not in k.lost]
-            if why := _alone(rank, living, told, until, may_carry=may_carry):
+            if why := _alone(rank, living, told, until, target, may_carry=may_carry):
                 gone = [r for r in peers if r in k.lost]
                 found[rank] = f"rank {listed(gone)} is being replaced" if gone and not living else why
     return dict(sorted(found.items()))
 
 
 def _alone(
-    rank: int, peers: Sequence[int], told: Mapping[int, Sequence[ReplicaCheck]], until: int, *, may_carry: bool
+    rank: int,
+    peers: Sequence[int],
+    told: Mapping[int, Sequence[ReplicaCheck]],
+    until: int,
+    target: int,
+    *,
+    may_carry: bool,
 ) -> str:
     if len(told) == 1:
         newest = next(c for c in told[rank] if c.boundary == until)
@@ -140,7 +149,7 @@ def _alone(
     why = f"no other rank held the same after step {until}"
     carried = carried_by(told[rank], until) if may_carry else ()
     for peer in peers:
-        holds, why = is_replica(told[rank], told[peer], until, (rank, peer), carried=carried)
+        holds, why = is_replica(told[rank], told[peer], target, (rank, peer), carried=carried)
         if holds:
             return ""
     return why

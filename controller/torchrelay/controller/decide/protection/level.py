@@ -13,6 +13,7 @@ from torchrelay.controller.decide.protection.known import (
     machine_uncovered,
     on_one_machine,
     steps_back,
+    without_replica,
 )
 from torchrelay.protocol.messages import RankGap
 from torchrelay.protocol.names import ALONE, BARS, GOES_BACK, NO_JOINER
@@ -72,7 +73,7 @@ def _with_all_the_room(k: Known, gaps: Sequence[RankGap]) -> LevelDecision:
     if k.spares_ready or not best.level.promises:
         return best
     if k.spares_coming and k.refilling and k.respawns:
-        return replace(best, reason=f"a rank that is lost waits for the spare that is being made: {best.reason}")
+        return replace(best, reason=f"{best.reason}; a rank that is lost now waits for the spare that is being made")
     if k.spares_coming:
         why = "no spare is ready yet: a rank that is lost waits for one that is on its way"
         return LevelDecision(Level.ARMED, why, cause=Cause.NO_SPARE)
@@ -113,13 +114,16 @@ def _with_a_spare(k: Known, gaps: Sequence[RankGap]) -> LevelDecision:
         who = "no rank could be replaced" if none_is_left else f"rank{plural} {listed(refuted)} could not be replaced"
         return LevelDecision(
             Level.UNPROTECTED if none_is_left else Level.PARTLY,
-            f"{who}, as a rehearsal has shown; {_instead(k, gaps, refuted)}",
+            f"{who}{_refutes(gaps)}; {_instead(k, gaps, refuted)}",
             cause=Cause.GAPS,
         )
     if gaps and all(g.effect == GOES_BACK for g in gaps):
         what = f"any rank can be replaced; without warning all go back to copies, {steps_back(k)}"
     elif gaps:
         what = f"any rank can be replaced, with {len(gaps)} exception{'s' if len(gaps) > 1 else ''}"
+    elif own := sorted(without_replica(k)):
+        plural = "s" if len(own) > 1 else ""
+        what = f"any rank can be replaced; a loss of rank{plural} {listed(own)} in the midst of an update takes all back to copies"
     else:
         what = "any rank can be replaced, at any moment of a step"
     return _with_machines(k, gaps, what)
@@ -137,6 +141,12 @@ def _with_machines(k: Known, gaps: Sequence[RankGap], what: str) -> LevelDecisio
         return LevelDecision(Level.PARTLY, why, cause=cause if cause is not Cause.COVERED else Cause.MACHINE)
     led = f": {LED}" if k.leads_itself else ""
     return LevelDecision(level, f"{what}, and so can those of a {k.place} that is lost{led}", cause=cause)
+
+
+def _refutes(gaps: Sequence[RankGap]) -> str:
+    """Return in words what has shown that a rank could not be replaced."""
+    seen = next((g.text for g in gaps if g.effect == NO_JOINER and g.kind != "rehearsal"), "")
+    return f": {seen}" if seen else ", as a rehearsal has shown"
 
 
 def _instead(k: Known, gaps: Sequence[RankGap], refuted: Sequence[int]) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-MACHINE, POD = "machine", "pod"
+MACHINE = "machine"
+POD = "pod"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Which tensors does a rank alone hold, so that a copy at the head of each step would let a new process take it over?"""
+"""Which tensors does a rank alone hold, so that copies of them in each step would let a new process take it over?"""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ from collections.abc import Mapping
 
 from torchrelay.controller.decide.migration.donors import differing_paths
 from torchrelay.controller.decide.protection.known import PEERS, Known, without_replica
-
-_UPDATED = "optimizer"
-"""What paths of an optimizer's state begin with: what the update itself writes is lost with the rank in the midst of a step."""
 
 
 def own_tensors(k: Known) -> Mapping[int, frozenset[str]]:
@@ -24,6 +21,6 @@ def own_tensors(k: Known) -> Mapping[int, frozenset[str]]:
         nearest = sorted(others, key=lambda r: abs(r - rank))[:PEERS]
         apart = [differing_paths(k.checks[rank], k.checks[r], (rank, r)) for r in nearest]
         paths = min(filter(None, apart), key=len, default=set())
-        if paths and not any(path.startswith(_UPDATED) for path in paths):
+        if paths:
             found[rank] = frozenset(paths)
     return found

@@ -15,12 +15,13 @@ ALIKE = 2
 
 @dataclass(frozen=True)
 class JoinFailure:
-    """A join that has failed. `lasting`: as in OrderFailed."""
+    """A join that has failed. `lasting`: as in OrderFailed. `by_chance`: the process was ended from outside."""
 
     rank: int
     worker: str
     reason: str
     lasting: bool = False
+    by_chance: bool = False
 
 
 def futile(rank: int, failures: Sequence[JoinFailure], rehearsed: Rehearsed | None = None) -> str:
@@ -31,7 +32,7 @@ def futile(rank: int, failures: Sequence[JoinFailure], rehearsed: Rehearsed | No
     if rehearsed is not None and rehearsed.outcome in (REHEARSAL_FAILED, REHEARSAL_DIFFERS):
         at = f" at step {rehearsed.boundary}" if rehearsed.boundary >= 0 else ""
         return f"a rehearsal{at} has shown that no process could become rank {rank}: {rehearsed.reason}"
-    own = [f for f in failures if f.rank == rank]
+    own = [f for f in failures if f.rank == rank and not f.by_chance]
     for place, failure in enumerate(own):
         if failure.lasting:
             return f"{failure.worker} could not become rank {rank}, and no other process could: {failure.reason}"

@@ -59,13 +59,15 @@ def spread(k: Known, spares: ReadySpares) -> MoveAway | StayThere:
 
     After each move fewer ranks depend on one machine, so moves come to an end.
     """
-    lonely, together = without_replica(k), on_one_machine(k)
+    lonely = without_replica(k)
+    together = on_one_machine(k)
     if not k.machine_of or k.losses_barred or not is_compared(k) or (lonely and not k.has_copies):
         return StayThere()  # a loss would end the job wherever its ranks are, or that is not known yet
     exposed = sorted(without_replica_elsewhere(k).keys() - lonely.keys() - k.kept_elsewhere)
     needed = _groups(exposed, k.checks)
     if lonely and together:  # a copy of each goes to another machine once a rank is there
-        exposed, needed = list(range(k.world_size)), 1
+        exposed = list(range(k.world_size))
+        needed = 1
     if not exposed:
         return StayThere()
     elsewhere = {r: {m for m, n in spares.by_machine.items() if n and m != k.machine_of[r]} for r in exposed}

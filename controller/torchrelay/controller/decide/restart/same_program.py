@@ -6,12 +6,13 @@ A difference would show only when a rank moves between machines.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from torchrelay.protocol.messages import Program
+from torchrelay.protocol.messages import MachinesCompared, Program
 
 SHOWN = 3
+_ASKS = "this machine"
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,11 @@ def agree(node: str, one: Program, other_node: str, other: Program) -> ProgramAg
             f"the faults of --inject differ: {_listed(one.inject)} on {node}, {_listed(other.inject)} on {other_node}. "
             "Give the same on all machines"
         )
+    for option, here, there in _numbers(one, other):
+        if here and there and here != there:
+            refused.append(
+                f"{node} was given {option} {here}, {other_node} {option} {there}: give the same number on all machines"
+            )
     if where := _not_shared(node, one, other_node, other):
         if one.jit_given or other.jit_given:
             refused.append(
@@ -71,6 +77,14 @@ def agree(node: str, one: Program, other_node: str, other: Program) -> ProgramAg
     return ProgramAgreement(tuple(refused), tuple(told), kept_apart)
 
 
+def compared_with(known: Mapping[str, Program], program: Program) -> MachinesCompared:
+    """Return what would be said of the machine that asks, as it has no name yet, where `known` are there."""
+    found = [agree(node, theirs, _ASKS, program) for node, theirs in sorted(known.items())]
+    refused = dict.fromkeys(text for each in found for text in each.refused)
+    told = dict.fromkeys(text for each in found for text in (each.kept_apart, *each.told) if text)
+    return MachinesCompared(tuple(sorted(known)), tuple(refused), tuple(told))
+
+
 def imports_key(program: Program) -> str:
     """Return a key for what the script imports from its folder; empty if that is not known.
 
@@ -78,6 +92,12 @@ def imports_key(program: Program) -> str:
     """
     found = [f"{name} {program.sources.get(name, '')}" for name in sorted(program.imported)]
     return hashlib.sha256("\n".join(found).encode()).hexdigest() if found else ""
+
+
+def _numbers(one: Program, other: Program) -> Iterable[tuple[str, int, int]]:
+    yield "--nnodes", one.nnodes, other.nnodes
+    yield "--nproc-per-node", one.nproc_per_node, other.nproc_per_node
+    yield "--master-port", one.master_port, other.master_port
 
 
 def _not_shared(node: str, one: Program, other_node: str, other: Program) -> str:
@@ -114,16 +134,19 @@ def _compare_sources(node: str, one: Program, other_node: str, other: Program) -
     elif other_wrong := _differences({*one.sources, *other.sources} - imported, node, one, other_node, other):
         told.append(
             f"beside the script {other_wrong}: it does not import them by its text; if it uses them all the same, "
-            "a rank that moves goes on with the other machine's"
+            "no rank of one of these machines takes over on the other"
         )
     return ProgramAgreement((), tuple(told), kept_apart)
 
 
 def _differences(names: Iterable[str], node: str, one: Program, other_node: str, other: Program) -> str:
     """Return in words which of these files are not the same; empty if all are. A file that could not be read is not compared."""
-    differ, missing, missing_there = [], [], []
+    differ = []
+    missing = []
+    missing_there = []
     for name in sorted(names):
-        here, there = one.sources.get(name), other.sources.get(name)
+        here = one.sources.get(name)
+        there = other.sources.get(name)
         if here is None:
             missing.append(name)
         elif there is None:

@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 
 Object = dict[str, Any]
 ALL = "*"
-NOT_FOUND, CONFLICT = 404, 409
+NOT_FOUND = 404
+CONFLICT = 409
 PAGE = 200
 """Objects in one answer of a list."""
 _LASTING = (400, 401, 403, 404, 405, 409, 422)
@@ -48,12 +49,14 @@ class ObjectKind:
 
 
 PODS = ObjectKind("Pod", create_namespaced_resource("", "v1", "Pod", "pods"))
-NODES = ObjectKind("Node", create_global_resource("", "v1", "Node", "nodes"), namespaced=False)
+NODES = ObjectKind(  # of the core group lightkube makes a class once in a process, and the commands have one, too
+    "Node", get_generic_resource("v1", "Node") or create_global_resource("", "v1", "Node", "nodes"), namespaced=False
+)
 CLAIMS = ObjectKind(
     "PersistentVolumeClaim",
     create_namespaced_resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
 )
-EVENTS = ObjectKind(  # of the core group lightkube makes a class once in a process, and the commands have one, too
+EVENTS = ObjectKind(  # so it is here
     "Event", get_generic_resource("v1", "Event") or create_namespaced_resource("", "v1", "Event", "events")
 )
 SECRETS = ObjectKind("Secret", create_namespaced_resource("", "v1", "Secret", "secrets"))
@@ -75,13 +78,11 @@ ENDPOINT_SLICES, ENDPOINT_SLICES_BETA = (
     )
     for version in ("v1", "v1beta1")
 )
-ROLES, CLUSTER_ROLES = (
-    ObjectKind("Role", create_namespaced_resource("rbac.authorization.k8s.io", "v1", "Role", "roles")),
-    ObjectKind(
-        "ClusterRole",
-        create_global_resource("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles"),
-        namespaced=False,
-    ),
+ROLES = ObjectKind("Role", create_namespaced_resource("rbac.authorization.k8s.io", "v1", "Role", "roles"))
+CLUSTER_ROLES = ObjectKind(
+    "ClusterRole",
+    create_global_resource("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles"),
+    namespaced=False,
 )
 TOKEN_REVIEWS = ObjectKind(
     "TokenReview",
@@ -113,7 +114,8 @@ class Api:
     """The API. Its methods raise RetryableError where the API server is away or overloaded, Refused where it says no."""
 
     def __init__(self, client: AsyncClient, calls: ApiCalls | None = None) -> None:
-        self._client, self.calls = client, calls or ApiCalls()
+        self._client = client
+        self.calls = calls or ApiCalls()
 
     def _errors(self, verb: str, kind: ObjectKind, name: str = "") -> _errors:
         return _errors(self.calls, verb, kind, name)
@@ -217,7 +219,9 @@ def _raise(error: Exception, count: int) -> Any:
 
 class _errors:  # reads as a statement
     def __init__(self, calls: ApiCalls, verb: str, kind: ObjectKind, name: str = "") -> None:
-        self._calls, self._verb, self._began_s = calls, verb, time.monotonic()
+        self._calls = calls
+        self._verb = verb
+        self._began_s = time.monotonic()
         self._what = f"{kind.name} {name}".strip()
 
     def __enter__(self) -> None:

@@ -16,7 +16,8 @@ log = logging.getLogger(__name__)
 
 SILENT_S = 90.0
 """A connection may be dead without a word; listing anew costs little."""
-FIRST_BACKOFF_S, MAX_BACKOFF_S = 0.5, 10.0
+FIRST_BACKOFF_S = 0.5
+MAX_BACKOFF_S = 10.0
 _DELETED = "DELETED"
 _Key = tuple[str, str]
 """Namespace and name."""
@@ -42,8 +43,12 @@ class Informer:
         labels: dict[str, Any] | None = None,
         failed: Callable[[Object, Exception], None] = log_failed,
     ) -> None:
-        self._api, self._kind, self._changed, self._failed = api, kind, changed, failed
-        self._namespace, self._labels = namespace, labels
+        self._api = api
+        self._kind = kind
+        self._changed = changed
+        self._failed = failed
+        self._namespace = namespace
+        self._labels = labels
         self._known: dict[_Key, tuple[str, bytes]] = {}
         """With the uid of each."""
         self.listed = asyncio.Event()
@@ -52,11 +57,14 @@ class Informer:
 
     async def run(self) -> None:
         """Until cancelled."""
-        backoff_s, was_listed = FIRST_BACKOFF_S, False
+        backoff_s = FIRST_BACKOFF_S
+        was_listed = False
         while True:
             try:
                 version = await self._list()
-                backoff_s, was_listed, self.broken = FIRST_BACKOFF_S, True, ""
+                backoff_s = FIRST_BACKOFF_S
+                was_listed = True
+                self.broken = ""
                 await self._watch(version)
             except asyncio.TimeoutError:
                 log.debug("%s: silent for %.0f s, listed anew", self._kind.name, SILENT_S)
@@ -101,7 +109,8 @@ class Informer:
             self._changed(found, True)
 
     def _take(self, found: Object) -> None:
-        key, uid = _key(found), found["metadata"]["uid"]
+        key = _key(found)
+        uid = found["metadata"]["uid"]
         if key in self._known and self._known[key][0] != uid:
             self._gone(key)  # made again under its name in a gap
         if not self._kind.has_authors:

@@ -31,7 +31,9 @@ class Elector:
     """One replica. `me`: a name that no other replica has."""
 
     def __init__(self, api: Api, namespace: str, me: str) -> None:
-        self._api, self._namespace, self._me = api, namespace, me
+        self._api = api
+        self._namespace = namespace
+        self._me = me
         self._leads = False
         self._looked = False
         self._last: Any = None
@@ -90,7 +92,8 @@ class Elector:
                 self.holder = spec.get("holderIdentity") or ""
                 return False
             await self._renew(lease, takes=verdict.action == TAKE)
-            self._leads, self.holder = True, self._me
+            self._leads = True
+            self.holder = self._me
             return True
         except RetryableError as e:
             log.warning("the lease cannot be looked at: %s", e)
@@ -105,7 +108,8 @@ class Elector:
         now_s = asyncio.get_running_loop().time()
         record = spec.get("holderIdentity"), spec.get("renewTime")
         if record != self._last:
-            self._last, self._since_s = record, now_s
+            self._last = record
+            self._since_s = now_s
         return now_s - self._since_s
 
     async def _make(self) -> Object:
@@ -118,7 +122,8 @@ class Elector:
         return await self._api.create(LEASES, manifest)
 
     async def _renew(self, lease: Object, takes: bool) -> None:
-        spec, now = lease["spec"], dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = lease["spec"]
+        now = dt.datetime.now(dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec |= {"holderIdentity": self._me, "renewTime": now, "leaseDurationSeconds": int(LEASE_S)}
         if takes:
             spec["acquireTime"] = now

@@ -22,7 +22,8 @@ def read_node(
     manifest: dict[str, Any], notices: tuple[Notice, ...] = (), ended: Mapping[str, str] = MappingProxyType({})
 ) -> NodeFacts:
     """Return the facts of a node. `notices`: what else is said of it. `ended`: how earlier notices came to their end."""
-    spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
+    spec = manifest.get("spec") or {}
+    status = manifest.get("status") or {}
     return NodeFacts(
         bool(spec.get("unschedulable")),
         tuple(
@@ -39,7 +40,8 @@ def read_node(
 
 def slim(manifest: dict[str, Any]) -> dict[str, Any]:
     """Return the parts of a node that are looked at. The list of its images alone is larger than all the rest."""
-    meta, status = manifest["metadata"], manifest.get("status") or {}
+    meta = manifest["metadata"]
+    status = manifest.get("status") or {}
     return {
         "metadata": {"name": meta["name"], "labels": meta.get("labels") or {}},
         "spec": manifest.get("spec") or {},

@@ -36,7 +36,7 @@ class NamespaceLimits:
 class Bounded(NamedTuple):
     """The wishes that a job gets, and in words what it does not get; empty where it gets all."""
 
-    wishes: PodAnnotations
+    options: PodAnnotations
     reason: str
 
 
@@ -63,20 +63,21 @@ class PlatformPolicy:
     def of(self, namespace: str) -> NamespaceLimits:
         return self.namespaces.get(namespace) or self.namespaces.get(ALL) or NamespaceLimits()
 
-    def bounded(self, namespace: str, annotations: Mapping[str, str], wishes: PodAnnotations) -> Bounded:
+    def bounded(self, namespace: str, annotations: Mapping[str, str], options: PodAnnotations) -> Bounded:
         """Return what a job of the namespace gets of what its annotations ask for. Pure."""
-        limits, reasons = self.of(namespace), []
+        limits = self.of(namespace)
+        reasons = []
         if kube.SPARES not in annotations:
-            wishes = dataclasses.replace(wishes, spares=limits.spares)
-        if (asked := wishes.spares) is not None and asked > limits.most_spares_per_job:
-            wishes = dataclasses.replace(wishes, spares=limits.most_spares_per_job)
+            options = dataclasses.replace(options, spares=limits.spares)
+        if (asked := options.spares) is not None and asked > limits.most_spares_per_job:
+            options = dataclasses.replace(options, spares=limits.most_spares_per_job)
             reasons.append(
                 f"it asks for {asked} spares, and jobs of namespace {namespace} may have {limits.most_spares_per_job}"
             )
-        if _CAREFUL.index(wishes.policy) < _CAREFUL.index(limits.mode):
-            reasons.append(f"it asks for {wishes.policy}, and namespace {namespace} allows {limits.mode}")
-            wishes = dataclasses.replace(wishes, policy=limits.mode)
-        return Bounded(wishes, "; ".join(reasons))
+        if _CAREFUL.index(options.policy) < _CAREFUL.index(limits.mode):
+            reasons.append(f"it asks for {options.policy}, and namespace {namespace} allows {limits.mode}")
+            options = dataclasses.replace(options, policy=limits.mode)
+        return Bounded(options, "; ".join(reasons))
 
     def has_budget(self, namespace: str) -> bool:
         """Return whether spares have to be counted before one more is made."""
@@ -88,7 +89,8 @@ class PlatformPolicy:
             (self.of(namespace).most_spares, in_namespace, f"namespace {namespace}"),
             (self.most_spares, in_cluster, "the cluster"),
         ]
-        count, reason = asked, ""
+        count = asked
+        reason = ""
         for most, there, where in budgets:
             if most is not None and max(0, most - there) < count:
                 count = max(0, most - there)

@@ -15,7 +15,8 @@ from torchrelay.protocol.kube import kube_names as kube
 _OVER = ("Succeeded", "Failed")
 _OURS = f"{kube.GROUP}/"
 _JOBSET_API = "jobset.x-k8s.io/v1alpha2"
-_JOBSET_NAME, _JOBSET_UID = "jobset.sigs.k8s.io/jobset-name", "jobset.sigs.k8s.io/jobset-uid"
+_JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
+_JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 
@@ -121,7 +122,8 @@ def read_pod(manifest: dict[str, Any]) -> Pod | None:
     labels = meta.get("labels") or {}
     if not (job := labels.get(kube.JOB)):
         return None
-    spec, status = manifest["spec"], manifest.get("status") or {}
+    spec = manifest["spec"]
+    status = manifest.get("status") or {}
     return Pod(
         JobKey(meta["namespace"], job),
         meta["name"],

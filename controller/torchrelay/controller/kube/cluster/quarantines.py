@@ -13,7 +13,8 @@ from torchrelay.protocol.kube.changed_by import changed_by
 
 log = logging.getLogger(__name__)
 
-DELETED, TIME_OVER = "its Quarantine was deleted", "its time is over"
+DELETED = "its Quarantine was deleted"
+TIME_OVER = "its time is over"
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,8 @@ class Quarantined:
 
 def read_quarantine(manifest: dict[str, Any]) -> Quarantined:
     """Read a resource that the API server has let in. A time that cannot be read counts as none, and is logged."""
-    name, spec = manifest["metadata"]["name"], manifest["spec"]
+    name = manifest["metadata"]["name"]
+    spec = manifest["spec"]
     until_s = None
     if until := spec.get("until"):
         try:

@@ -9,7 +9,8 @@ from torchrelay.controller.decide.replacement.respawn import comes_again
 from torchrelay.protocol.kube import kube_names as kube
 
 FAIL = "fail"
-TAKEN, REFUSED = "taken", "refused"
+TAKEN = "taken"
+REFUSED = "refused"
 MAX_RESTARTS_AT_STEP = 2
 """More at the same step would meet the same end."""
 

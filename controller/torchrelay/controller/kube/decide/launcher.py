@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from torchrelay.protocol.messages import LaunchReply
 
-NONE, OVER, STARTS, TAKEN_OVER, TRAINS, BEGINS_AGAIN, UNPROTECTED = (
-    "none",
-    "over",
-    "starts",
-    "taken-over",
-    "trains",
-    "begins-again",
-    "unprotected",
-)
+NONE = "none"
+OVER = "over"
+STARTS = "starts"
+TAKEN_OVER = "taken-over"
+TRAINS = "trains"
+BEGINS_AGAIN = "begins-again"
+UNPROTECTED = "unprotected"
 """What is known of its job: no process of it; ended, while its pod was there already; some that are not protected yet; some
 of which a controller that is new to them asks what they are; all protected; ended, to begin again, if they can; not protected
 for good."""

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 LEASE_S = 15.0
 RENEW_S = 3.0
-LEAD, TAKE, FOLLOW, STEP_DOWN = "lead", "take", "follow", "step-down"
+LEAD = "lead"
+TAKE = "take"
+FOLLOW = "follow"
+STEP_DOWN = "step-down"
 
 
 @dataclass(frozen=True)

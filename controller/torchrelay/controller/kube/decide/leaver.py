@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-DELETE, RELEASE, KEEP = "delete", "release", "keep"
+DELETE = "delete"
+RELEASE = "release"
+KEEP = "keep"
 
 
 @dataclass(frozen=True)

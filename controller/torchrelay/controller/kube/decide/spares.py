@@ -59,7 +59,7 @@ def keep_spares(
         )
     if not all_known:
         return SpareChange(0, done + barred, "not all processes have told this controller what they are")
-    # The cold ones first: what is warm has cost something, and what has ended is worth the least.
+    # Cold ones go first: what is warm has cost something, and what has ended is worth the least.
     surplus = sorted(usable, key=lambda p: (p.warm, not p.ended, p.name))[: len(usable) - wanted]
     return SpareChange(
         0, done + barred + tuple(p.name for p in surplus), f"{wanted} spares are wanted, {len(usable)} are there"

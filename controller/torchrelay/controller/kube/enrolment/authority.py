@@ -23,7 +23,8 @@ from torchrelay.protocol.security.tls import Credentials, Validity
 
 log = logging.getLogger(__name__)
 
-_KEY, _DAY = "secret", "%Y-%m-%d"
+_KEY = "secret"
+_DAY = "%Y-%m-%d"
 _OTHERS = ("next", "previous")
 _SECRET_BYTES = 32
 _DATED = re.compile(rb"(\d{4}-\d{2}-\d{2}):")

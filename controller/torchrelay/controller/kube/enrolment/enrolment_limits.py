@@ -17,7 +17,8 @@ MAX_REQUEST_BYTES = 4 << 10
 """The most bytes of a signing request, which has half a KiB."""
 MAX_AT_ONCE = 64
 """The most requests under way; further ones are told to come again."""
-BURST, PER_S = 20.0, 2.0
+BURST = 20.0
+PER_S = 2.0
 """Requests of one source: so many at once, and so many a second after that. An agent asks once in half an hour."""
 MAX_SOURCES = 4096
 REVIEW_S = 10.0

@@ -23,14 +23,17 @@ from torchrelay.protocol.transport.convert import from_proto, to_proto
 
 log = logging.getLogger(__name__)
 
-_POD_NAME, _POD_UID = "authentication.kubernetes.io/pod-name", "authentication.kubernetes.io/pod-uid"
+_POD_NAME = "authentication.kubernetes.io/pod-name"
+_POD_UID = "authentication.kubernetes.io/pod-uid"
 _SERVICE_ACCOUNT = "system:serviceaccount:"
 
 
 class Enrolment(relay_pb2_grpc.EnrolmentServicer):
     def __init__(self, api: Api, authority: Credentials, now: Callable[[], float] = time.monotonic) -> None:
-        self._api, self._authority = api, authority
-        self._sources, self._reviews = Sources(now), Reviews(now)
+        self._api = api
+        self._authority = authority
+        self._sources = Sources(now)
+        self._reviews = Reviews(now)
         self._under_way: dict[str, asyncio.Task[PodIdentity]] = {}
         """Reviews, by token. A second request with the token meanwhile waits for the same review."""
 
@@ -92,7 +95,8 @@ def read_review(review: dict[str, Any]) -> PodIdentity:
     if not name.startswith(_SERVICE_ACCOUNT):
         raise RefusedError(f"{name} is no service account")
     extra = user.get("extra") or {}
-    pods, uids = list(extra.get(_POD_NAME) or ()), list(extra.get(_POD_UID) or ())
+    pods = list(extra.get(_POD_NAME) or ())
+    uids = list(extra.get(_POD_UID) or ())
     if len(pods) != 1 or len(uids) != 1:
         raise RefusedError("the token is bound to no pod")
     namespace, _, _ = name.removeprefix(_SERVICE_ACCOUNT).partition(":")

@@ -59,7 +59,8 @@ class Ledger:
         wall_s: Callable[[], float] = time.time,
         platform: PlatformPolicy | None = None,
     ) -> None:
-        self._find, self._remember = find, remember
+        self._find = find
+        self._remember = remember
         self.platform = platform if platform is not None else PlatformPolicy()
         self._health = health if health is not None else default_policy()
         self.pods = PodBook()
@@ -68,7 +69,8 @@ class Ledger:
         self._nodes: dict[str, dict[str, Any]] = {}
         self._facts: dict[str, NodeFacts] = {}
         self._unready_since_s: dict[str, float] = {}
-        self._quarantines, self._wall_s = Quarantines(), wall_s
+        self._quarantines = Quarantines()
+        self._wall_s = wall_s
         self._book = NodeBook()
         self.pools: MutableMapping[JobKey, dict[str, Any]] = {}
         """SparePools by namespace and name, as the mirror has them."""
@@ -108,11 +110,13 @@ class Ledger:
             return meanwhile  # another agent's stream has made it
         agents = self._agents(pod)
         is_same = any(worker.rpartition(".")[0] in agents for worker in before.holders.values())
-        wishes, lineage = self._wishes(pod), before.lineage if is_same else ""
+        options = self._options_of(pod)
+        lineage = before.lineage if is_same else ""
         run = JobRun(
-            pod.key, size, launch, wishes, self._health, before.restarts, None, before.losses, before.used, lineage
+            pod.key, size, launch, options, self._health, before.restarts, None, before.losses, before.used, lineage
         )
-        run.trained_before, run.follows = trains, pod.key in self.runs
+        run.follows = pod.key in self.runs
+        run.trained_before = trains
         self.enter(run)
         run.core.entrance.remember(before.holders)
         run.core.job.machines.update(before.machines)
@@ -154,16 +158,16 @@ class Ledger:
         late = run is not None and run.is_late(pod)
         return judge_launcher(OVER if late else _state_of(run), pod.is_spare)
 
-    def _wishes(self, pod: Pod) -> PodAnnotations:
+    def _options_of(self, pod: Pod) -> PodAnnotations:
         """Return the wishes in the pod's annotations, within the platform's limits.
 
         The webhook has let only correct ones through. Where the webhook was away, the defaults hold.
         """
         try:
-            wishes = read(pod.annotations)
+            options = read(pod.annotations)
         except UserError:
-            wishes = PodAnnotations()
-        return self.platform.bounded(pod.key.namespace, pod.annotations, wishes).wishes
+            options = PodAnnotations()
+        return self.platform.bounded(pod.key.namespace, pod.annotations, options).options
 
     def spares_of_all(self, namespace: str) -> tuple[int, int]:
         """Return how many spare pods that have no rank the namespace has, and all namespaces together."""
@@ -194,10 +198,14 @@ class Ledger:
         """Begin the job of `run`, which has fallen, in new processes."""
         run.relay.restart_workers(reason)
         steps = (*run.restarts, restart.step)
-        size, losses = run.core.job.world_size, run.losses.known
-        new = JobRun(run.key, size, run.launch, run.wishes, self._health, steps, restart, losses, run.used, run.lineage)
+        size = run.core.job.world_size
+        losses = run.losses.known
+        new = JobRun(
+            run.key, size, run.launch, run.options, self._health, steps, restart, losses, run.used, run.lineage
+        )
         new.story.go_on(run.story)
-        new.told_of, new.told_as = run.told_of, run.told_as
+        new.told_of = run.told_of
+        new.told_as = run.told_as
         self.over.append(run)
         self.enter(new)
         new.tell_restart(rung, reason, max(run.core.job.boundary - restart.step, 0) if restart.step >= 0 else 0)
@@ -210,11 +218,13 @@ class Ledger:
         """
         pods = self.pods_of(key)
         if before.restart is not None and pods and key not in self.runs:
-            wishes = self._wishes(next((p for p in pods if not p.is_spare), pods[0]))
-            size, steps = before.world_size, before.restarts
-            plan, losses = before.restart, before.losses
+            options = self._options_of(next((p for p in pods if not p.is_spare), pods[0]))
+            size = before.world_size
+            steps = before.restarts
+            plan = before.restart
+            losses = before.losses
             run = JobRun(
-                key, size, before.launch, wishes, self._health, steps, plan, losses, before.used, before.lineage
+                key, size, before.launch, options, self._health, steps, plan, losses, before.used, before.lineage
             )
             self.enter(run)
             run.story.recall(key.namespace, migrations)
@@ -232,7 +242,7 @@ class Ledger:
             run.contained(partial(self._drop_gone, run))
 
     def _drop_told(self, run: JobRun) -> None:
-        if not (run.story.tellings or any(m.changed for m in run.story.migrations)):
+        if not (run.story.kube_events or any(m.changed for m in run.story.migrations)):
             self.over.remove(run)
 
     def _drop_gone(self, run: JobRun) -> None:

@@ -35,7 +35,8 @@ class NodeWatch:
     """`nodes`: the mirror that fills the ledger."""
 
     def __init__(self, ledger: Ledger, nodes: Informer) -> None:
-        self._ledger, self._nodes = ledger, nodes
+        self._ledger = ledger
+        self._nodes = nodes
         self._looked: dict[str, dict[str, _Looked]] = {}
         """By run and agent."""
 
@@ -46,7 +47,8 @@ class NodeWatch:
         if run.is_over:
             self._looked.pop(run.id, None)
             return
-        before, broken = self._looked.get(run.id, {}), self._nodes.broken
+        before = self._looked.get(run.id, {})
+        broken = self._nodes.broken
         now: dict[str, _Looked] = {}
         changed = []
         for pod in self._ledger.pods_of(run.key):
@@ -56,13 +58,16 @@ class NodeWatch:
                 if looked.is_new(pod, self._ledger.facts(pod.node), broken):
                     changed.append(pod)
         self._looked[run.id] = now
-        # Spares first: a rank that leaves in the same look goes to none that has to leave, too.
+        # Spares are judged first: a rank that leaves in the same look goes to none that has to leave, too.
         for pod in sorted(changed, key=lambda p: bool(run.ranks_in(p.agent))):
             self._look_at(run, pod, now[pod.agent], broken)
 
     def _look_at(self, run: JobRun, pod: Pod, looked: _Looked, broken: str) -> None:
-        known, told = self._ledger.facts(pod.node), looked.broken
-        looked.pod, looked.facts, looked.broken = pod, known, broken
+        known = self._ledger.facts(pod.node)
+        told = looked.broken
+        looked.pod = pod
+        looked.facts = known
+        looked.broken = broken
         facts = known or NodeFacts()
         facts = dataclasses.replace(facts, notices=(*facts.notices, *pod_notices(pod)))
         signals = looked.evidence.update(facts)

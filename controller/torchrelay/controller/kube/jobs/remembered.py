@@ -54,14 +54,16 @@ def recall(status: Mapping[str, Any]) -> Remembered:
         known = unpack_holders(status["holders"]) if status.get("holders") else known
         holders = {rank: worker for rank, worker, _ in known}
         machines = {worker.rpartition(".")[0]: node for _, worker, node in known if node}
-        losses, used = read_losses(status.get("losses") or ()), read_time_used(status)
+        losses = read_losses(status.get("losses") or ())
+        used = read_time_used(status)
         lineage = str(status.get("lineage") or "")
         if not (record := status.get("record")):
             return Remembered(holders, restarts, machines=machines, losses=losses, used=used, lineage=lineage)
         noted = json.loads(record)
         launch = {int(rank): dict(env) for rank, env in noted["launch"].items()}
         plan = RestartPlan(launch, noted["directory"], noted["checkpoint"], tuple(noted["aside"]), noted["step"])
-        size, first = int(noted["worldSize"]), dict(noted["first"])
+        size = int(noted["worldSize"])
+        first = dict(noted["first"])
         return Remembered(holders, restarts, plan, size, first, machines, losses, used, lineage)
     except (ValueError, KeyError, TypeError, AttributeError, FrameError) as e:
         raise FatalError(f"a record of a restart that this version does not understand: {e}") from e

@@ -43,7 +43,8 @@ class Router(relay_pb2_grpc.RelayServicer):
         run_for: Callable[[PodIdentity, AgentHello], Awaitable[JobRun]],
         may_launch: Callable[[PodIdentity], Awaitable[LaunchReply]],
     ) -> None:
-        self._run_for, self._may_launch = run_for, may_launch
+        self._run_for = run_for
+        self._may_launch = may_launch
         self._open: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
         self._waiting: Counter[str] = Counter()

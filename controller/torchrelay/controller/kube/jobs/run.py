@@ -17,7 +17,7 @@ from torchrelay.controller.kube.decide.ladder import MAX_RESTARTS_AT_STEP
 from torchrelay.controller.kube.decide.late import Ended, is_late
 from torchrelay.controller.kube.decide.removal import Deleted, judge_removal
 from torchrelay.controller.kube.status.losses import Loss, Losses
-from torchrelay.controller.kube.status.status_builder import Story
+from torchrelay.controller.kube.status.status_builder import StatusBuilder
 from torchrelay.controller.kube.status.time_used import NOT_WATCHED, TimeUsed
 from torchrelay.controller.metrics.tally import JobTally, Totals
 from torchrelay.controller.picture.worker import Worker
@@ -69,7 +69,7 @@ class JobRun:
         key: JobKey,
         world_size: int,
         launch: Mapping[str, str],
-        wishes: PodAnnotations,
+        options: PodAnnotations,
         health: HealthPolicy | None = None,
         restarts: Sequence[int] = (),
         restart: RestartPlan | None = None,
@@ -77,7 +77,8 @@ class JobRun:
         used: TimeUsed = NOT_WATCHED,
         lineage: str = "",
     ) -> None:
-        self.key, self.id = key, secrets.token_hex(3)
+        self.key = key
+        self.id = secrets.token_hex(3)
         self.lineage = lineage or self.id
         """The same for all runs of one job, which may begin again."""
         self.told_as = self.id
@@ -88,7 +89,10 @@ class JobRun:
         """Whether evictions of its pods are held off, so that this has to be taken back."""
         self.follows = False
         """Whether an earlier job of its name has ended under this controller."""
-        self.launch, self.wishes, self.restarts, self.restart = dict(launch), wishes, tuple(restarts), restart
+        self.launch = dict(launch)
+        self.options = options
+        self.restarts = tuple(restarts)
+        self.restart = restart
         self.there: Callable[[], Iterable[Pod]] = tuple
         """Returns the job's pods, as far as they are known."""
         self.end: Ended | None = None
@@ -99,13 +103,13 @@ class JobRun:
         """When an agent was asked for checkpoints on disk."""
         self.wake: Callable[[], None] = _nobody
         """Called when the job is to be looked at soon."""
-        self._observes = wishes.policy == kube.POLICY_OBSERVE
+        self._observes = options.policy == kube.POLICY_OBSERVE
         self.core = Core(_config(self, world_size), time.time, None, self._policy(health), restart)
         self.core.entrance.may_live = lambda agent: any(p.agent == agent and not p.is_over for p in self.there())
-        self.core.job.spares_wanted = (wishes.spares or 0) if not wishes.pool else 1
+        self.core.job.spares_wanted = (options.spares or 0) if not options.pool else 1
         self.losses = Losses(losses)
         self._recall(losses)
-        self.story = Story(
+        self.story = StatusBuilder(
             key.name, f"{beginning(key.name, 40)}-{self.id}", lambda: self.core.job.holders, self._lost_at, self.losses
         )
         self.story.begins_at = restart.step if restart is not None else None
@@ -169,7 +173,7 @@ class JobRun:
         if event.name == PROGRESS and self._restarted_s is not None:
             self._tell_restarted(event, self._restarted_s)
         if self.story.finished is not None and self.end is None:
-            # At this moment: whoever asks next may be a process that has only just begun.
+            # This is decided at this moment: whoever asks next may be a process that has only just begun.
             pods = list(self.there())
             owners = frozenset(p.owner for p in pods)
             self.end = Ended(self.story.finished.exit_code, frozenset(p.uid for p in pods), owners)
@@ -195,7 +199,8 @@ class JobRun:
 
     def tell_asked(self, wanted: int, by: str) -> None:
         """Tell how many pods for spares are asked for, when the number has changed. `by`: who asked for the newest number."""
-        before, self._wanted = self._wanted, wanted
+        before = self._wanted
+        self._wanted = wanted
         if before is not None and before != wanted and not self.is_over:
             self.core.outbox.emit(SparesAsked(wanted - before, "", wanted, by))
 
@@ -222,9 +227,12 @@ class JobRun:
         `not_again`: for the agent of each pod, why no process is started again there, or empty.
         """
         job = self.core.job
-        again, stay = {n for n, why in not_again.items() if not why}, {n: why for n, why in not_again.items() if why}
+        again = {n for n, why in not_again.items() if not why}
+        stay = {n: why for n, why in not_again.items() if why}
         changed = (again, stay, coming) != (job.starting_again, job.not_again, job.spares_coming)
-        job.starting_again, job.not_again, job.spares_coming = again, stay, coming
+        job.starting_again = again
+        job.not_again = stay
+        job.spares_coming = coming
         if changed:
             self.relay.spares_changed()
 
@@ -251,7 +259,7 @@ class JobRun:
     def is_busy(self) -> bool:
         """Whether there is something to decide, or to tell."""
         busy = self.core.fallen is not None or self.gathers or self.core.driver.migration is not None
-        told = not self.story.tellings and not any(m.changed for m in self.story.migrations)
+        told = not self.story.kube_events and not any(m.changed for m in self.story.migrations)
         return busy or not told or not self.settled
 
     @property
@@ -346,13 +354,15 @@ def _nobody_listens(event: JobEvent) -> None:
 
 
 def _config(run: JobRun, world_size: int) -> ControllerConfig:
-    wishes, launch = run.wishes, run.launch
-    port, processes = launch.get("MASTER_PORT", ""), local_world_size(launch)
+    options = run.options
+    launch = run.launch
+    port = launch.get("MASTER_PORT", "")
+    processes = local_world_size(launch)
     if world_size % processes:
         processes = 1  # such a job is not protected, and its processes are told why
-    acts = wishes.policy == kube.POLICY_AUTO
+    acts = options.policy == kube.POLICY_AUTO
     barred = "{} is not among what the job allows (annotation fallback)"
-    jit_barred = "" if kube.JIT_CHECKPOINT in wishes.fallback else barred.format(kube.JIT_CHECKPOINT)
+    jit_barred = "" if kube.JIT_CHECKPOINT in options.fallback else barred.format(kube.JIT_CHECKPOINT)
     worn_out = {step for step in run.restarts if run.restarts.count(step) >= MAX_RESTARTS_AT_STEP}
     return ControllerConfig(
         run_id=f"{run.key.name}-{run.id}",
@@ -360,24 +370,24 @@ def _config(run: JobRun, world_size: int) -> ControllerConfig:
         nproc_per_node=processes,
         secret_file="",
         address_file="",
-        jit_dir=wishes.checkpoint_dir,
+        jit_dir=options.checkpoint_dir,
         job_id=run.job_id,
         master_addr=launch.get("MASTER_ADDR", ""),
         master_port=int(port) if port.isdigit() else DEFAULT_MASTER_PORT,
         adopted=True,
-        observe=wishes.policy == kube.POLICY_OBSERVE,
-        planned_only=wishes.policy == kube.POLICY_PLANNED_ONLY,
+        observe=options.policy == kube.POLICY_OBSERVE,
+        planned_only=options.policy == kube.POLICY_PLANNED_ONLY,
         restarts=acts,
-        spares_barred="" if kube.NEXT_SPARE in wishes.fallback else barred.format(kube.NEXT_SPARE),
-        respawn_barred="" if kube.RESPAWN in wishes.fallback else barred.format(kube.RESPAWN),
-        respawn_limit=wishes.respawn_limit,
+        spares_barred="" if kube.NEXT_SPARE in options.fallback else barred.format(kube.NEXT_SPARE),
+        respawn_barred="" if kube.RESPAWN in options.fallback else barred.format(kube.RESPAWN),
+        respawn_limit=options.respawn_limit,
         respawn_option="annotation respawn-limit",
-        jit_barred=jit_barred if wishes.checkpoint_dir else NO_FOLDER,
+        jit_barred=jit_barred if options.checkpoint_dir else NO_FOLDER,
         jit_prefix=folder_prefix(run.job_id),
         worn_out=tuple(sorted(worn_out)),
-        deadlines=Deadlines(spare_s=wishes.spare_wait_s),
-        policy=Policy(hang_timeout_s=wishes.hang_timeout_s, hang_timeout_option="annotation hang-timeout"),
-        buddy_every=wishes.copies_every,
-        buddy_sync=wishes.buddy_sync,
-        rehearse_every_s=wishes.rehearse_every_s,
+        deadlines=Deadlines(spare_s=options.spare_wait_s),
+        policy=Policy(hang_timeout_s=options.hang_timeout_s, hang_timeout_option="annotation hang-timeout"),
+        buddy_every=options.copies_every,
+        buddy_sync=options.buddy_sync,
+        rehearse_every_s=options.rehearse_every_s,
     )

@@ -19,14 +19,17 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
 CALM_LOOK_S = 2.0
-"""Time between looks while nothing has happened: what has to be noticed by the clock alone can wait for so long."""
+"""Time between looks while nothing has happened: what has to be noticed by the clock alone can wait for so long, and for longer
+where agents are asked to tell more rarely, since there are many jobs."""
+REST_S_PER_PROCESS = 100e-6
+"""Whatever happens, a job is not looked at before so much time for each of its processes has passed: a look costs in proportion."""
 AWAY_S = 3.0
 """Time to the next look after the API server failed."""
 LOOK_MOST_S = 30.0
 """Time for all that one look asks of the API server."""
 
 
-class Tender:
+class JobTender:
     """Looks after jobs. `look(run)` is one look at one job. A job whose look fails is unprotected, and is looked at more rarely.
 
     `forget(key)` is called once nothing of the name is there any more: what was kept for it would stay for ever.
@@ -38,7 +41,9 @@ class Tender:
         look: Callable[[JobRun], Coroutine[Any, Any, None]],
         forget: Callable[[JobKey], None],
     ) -> None:
-        self._ledger, self._look, self._forget = ledger, look, forget
+        self._ledger = ledger
+        self._look = look
+        self._forget = forget
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._pauses: dict[str, Pause] = {}
         self._said: dict[JobKey, str] = {}
@@ -66,7 +71,8 @@ class Tender:
             pause_s = await self._once(run)
             if self._ends:
                 return
-            await self._pauses[run.id].sleep(pause_s if run.failure == failed else 0.0)
+            rest_s = REST_S_PER_PROCESS * len(run.core.job.workers)
+            await self._pauses[run.id].sleep(pause_s if run.failure == failed else 0.0, rest_s)
         if run.key not in self._ledger.runs:
             self._said.pop(run.key, None)
             self._forget(run.key)
@@ -88,7 +94,7 @@ class Tender:
                 self._tell(run.key, f"it is not looked after: {type(e).__name__}: {e}")
                 return AWAY_S
             run.failed(e)
-        return LOOK_S if run.is_busy else CALM_LOOK_S
+        return LOOK_S if run.is_busy else max(CALM_LOOK_S, run.core.job.tell_s)
 
     def _tell(self, key: JobKey, text: str) -> None:
         if self._said.get(key) != text:

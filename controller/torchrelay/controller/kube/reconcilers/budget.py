@@ -43,7 +43,8 @@ class Budgets:
     """The budgets. Methods raise RetryableError while the API server is away, and Refused."""
 
     def __init__(self, api: Api, settings: ClusterSettings) -> None:
-        self._api, self._settings = api, settings
+        self._api = api
+        self._settings = settings
         self._held: dict[JobKey, bool] = {}
         self._since_s: dict[JobKey, float] = {}
         self._kind: ObjectKind = BUDGETS
@@ -59,9 +60,12 @@ class Budgets:
         if not leaving:
             self._since_s.pop(run.key, None)
         job = run.core.job
-        movable = job.protection == "on" and run.wishes.policy != kube.POLICY_OBSERVE
-        spares = len(job.spares) + max(map(job.spares_to_come, range(run.processes)))
-        verdict = judge_eviction(EvictionSituation(run.runs, movable, spares, now_s - since_s, run.wishes.spare_wait_s))
+        movable = job.protection == "on" and run.options.policy != kube.POLICY_OBSERVE
+        spares = job.spares
+        movers = len(spares) + job.most_to_come(spares)
+        verdict = judge_eviction(
+            EvictionSituation(run.runs, movable, movers, now_s - since_s, run.options.spare_wait_s)
+        )
         if self._held.get(run.key) is verdict.hold_off or (verdict.hold_off and owner is None):
             return
         of_run(log, run.key).info(

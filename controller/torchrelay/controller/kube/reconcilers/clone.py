@@ -88,7 +88,8 @@ def spare_pod(
     `terms`: as `decide.placement` gives them. `claims`: by name, the specs of the volume claims that are this worker's own
     (`own_claims`): the spare gets new ones like them, which go with it.
     """
-    meta, spec = worker["metadata"], copy.deepcopy(worker["spec"])
+    meta = worker["metadata"]
+    spec = copy.deepcopy(worker["spec"])
     for name in _NOT_IN_SPEC:
         spec.pop(name, None)
     if priority_class:
@@ -123,7 +124,8 @@ def spare_pod(
 
 def own_claims(worker: dict[str, Any]) -> dict[str, str]:
     """Return volume -> claim, by name, for claims that belong to this one pod: a StatefulSet makes one for each of its pods."""
-    meta, found = worker["metadata"], {}
+    meta = worker["metadata"]
+    found = {}
     for volume in worker["spec"].get("volumes") or ():
         claim = (volume.get("persistentVolumeClaim") or {}).get("claimName", "")
         if claim and claim == f"{volume['name']}-{meta['name']}":

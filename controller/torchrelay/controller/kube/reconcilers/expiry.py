@@ -37,12 +37,15 @@ class Expiry:
     """The TrainingJobs. `changed` takes what the mirror of TrainingJobs sees."""
 
     def __init__(self, api: Api, ledger: Ledger, ttl_s: float) -> None:
-        self._api, self._ledger, self._ttl_s = api, ledger, ttl_s
+        self._api = api
+        self._ledger = ledger
+        self._ttl_s = ttl_s
         self._jobs: dict[JobKey, _Job] = {}
         self._said = ""
 
     def changed(self, job: Object, deleted: bool) -> None:
-        meta, status = job["metadata"], job.get("status") or {}
+        meta = job["metadata"]
+        status = job.get("status") or {}
         key = JobKey(meta["namespace"], meta["name"])
         if deleted:
             self._jobs.pop(key, None)
@@ -50,7 +53,8 @@ class Expiry:
         known = self._jobs.get(key)
         now = self._jobs[key] = _Job(meta["uid"], status.get("phase", ""), _read(status.get("finishedAt")))
         if known is not None and known.uid == now.uid:
-            now.unseen_since_s, now.failure = known.unseen_since_s, known.failure
+            now.unseen_since_s = known.unseen_since_s
+            now.failure = known.failure
 
     async def run(self) -> None:
         """Look at all jobs again and again, until cancelled."""

@@ -47,16 +47,17 @@ class Fallback:
 
     def _situation(self, run: JobRun, now_s: float) -> LadderSituation | None:
         """None while an agent still looks."""
-        fallen, wishes = run.core.fallen, run.wishes
+        fallen = run.core.fallen
+        options = run.options
         assert fallen is not None
         spares = run.core.driver.spares
         refused = spares.refused.get(fallen.rank)
         no_spare = refused.spare if refused is not None and refused.is_final else fallen.no_spare
         situation = LadderSituation(
             fallen.rank,
-            wishes.fallback,
+            options.fallback,
             f"{no_spare}: {run.trouble}" if no_spare and run.trouble else no_spare,
-            wishes.checkpoint_dir,
+            options.checkpoint_dir,
             fallen.directory,
             fallen.step,
             fallen.refused,
@@ -65,7 +66,7 @@ class Fallback:
             lost_at=spares.respawns.boundary(fallen.rank),
             losses_at_step=fallen.losses_at_step,
         )
-        needs_found = kube.CHECKPOINT in wishes.fallback and wishes.checkpoint_dir
+        needs_found = kube.CHECKPOINT in options.fallback and options.checkpoint_dir
         if not needs_found or choose_rung(situation).rung != FAIL:
             return situation
         unseen = self._ask(run, now_s)
@@ -85,12 +86,12 @@ class Fallback:
             return run.core.found.reason
         there = [n.node for n in run.core.job.nodes.values() if not n.lost and n.away_since_s is None]
         if not there:
-            return f"no agent is there that could look into {run.wishes.checkpoint_dir}"
+            return f"no agent is there that could look into {run.options.checkpoint_dir}"
         if run.asked_s is None:
             run.asked_s = now_s
-            run.relay.order(there[0], FindCheckpoints(run.wishes.checkpoint_dir, run.job_id))
+            run.relay.order(there[0], FindCheckpoints(run.options.checkpoint_dir, run.job_id))
         if now_s - run.asked_s > FIND_S:
-            return f"{run.wishes.checkpoint_dir} could not be looked through within {FIND_S:.0f} s"
+            return f"{run.options.checkpoint_dir} could not be looked through within {FIND_S:.0f} s"
         return None
 
     def _look_after_gathering(self, run: JobRun, now_s: float) -> None:

@@ -56,7 +56,8 @@ class MigrationRequests:
                         log.exception("a Migration is left out: %s: %s", type(e).__name__, e)
 
     def _begin_one(self, uid: str, migration: dict[str, Any], run: JobRun | None) -> None:
-        meta, spec = migration["metadata"], migration["spec"]
+        meta = migration["metadata"]
+        spec = migration["spec"]
         if run is None:
             self.waiting[meta["name"]] = f"there is no job {spec['job']} that runs"
         elif self._begin(run, meta, spec):
@@ -75,7 +76,8 @@ class MigrationRequests:
 
     def _begin(self, run: JobRun, meta: dict[str, Any], spec: dict[str, Any]) -> bool:
         """Begin a Migration, or refuse it. Return whether it is dealt with."""
-        name, by = meta["name"], (meta.get("annotations") or {}).get(kube.REQUESTED_BY, "")
+        name = meta["name"]
+        by = (meta.get("annotations") or {}).get(kube.REQUESTED_BY, "")
         reason = spec.get("reason") or f"Migration {name} asks for it"
         ranks = [] if spec.get("save") else ranks_meant(run, self._ledger, spec)
         if isinstance(ranks, str):

@@ -18,7 +18,7 @@ from torchrelay.controller.kube.decide.spares import SpareChange, SparePod, keep
 from torchrelay.controller.kube.jobs.ledger import Ledger
 from torchrelay.controller.kube.jobs.run import JobRun
 from torchrelay.controller.kube.reconcilers.clone import own_claims, spare_pod
-from torchrelay.controller.kube.reconcilers.status_writer import Scribe
+from torchrelay.controller.kube.reconcilers.status_writer import StatusWriter
 from torchrelay.controller.kube.settings import NODE_GRACE_S
 from torchrelay.controller.kube.status.status_builder import pod_of
 from torchrelay.protocol.errors import UserError
@@ -35,7 +35,8 @@ OWNER_S = 30.0
 """Time for the controller of a job's pods to make new ones, when the job begins again."""
 
 
-FIRST_WAIT_S, MAX_WAIT_S = 1.0, 15.0
+FIRST_WAIT_S = 1.0
+MAX_WAIT_S = 15.0
 """Pauses after the API server refused a pod, for example by a quota or a policy."""
 
 
@@ -51,8 +52,13 @@ class _HeldBack:
 class SpareKeeper:
     """The spares. Methods raise RetryableError while the API server is away, and Refused."""
 
-    def __init__(self, api: Api, ledger: Ledger, scribe: Scribe, node_grace_s: float = NODE_GRACE_S) -> None:
-        self._api, self._ledger, self._scribe, self._node_grace_s = api, ledger, scribe, node_grace_s
+    def __init__(
+        self, api: Api, ledger: Ledger, status_writer: StatusWriter, node_grace_s: float = NODE_GRACE_S
+    ) -> None:
+        self._api = api
+        self._ledger = ledger
+        self._status_writer = status_writer
+        self._node_grace_s = node_grace_s
         self._freed: set[str] = set()
         self._templates: dict[JobKey, Pod] = {}
         self._said: dict[JobKey, str] = {}
@@ -67,25 +73,25 @@ class SpareKeeper:
         if template is None:
             return
         try:
-            wishes = read(template.annotations)
+            options = read(template.annotations)
         except UserError as e:
             self._tell(
                 run.key, f"annotations of pod {template.name} are of no use, and those of its first pod count: {e}"
             )
-            wishes = run.wishes
-        wishes, bounds = self._ledger.platform.bounded(run.key.namespace, template.annotations, wishes)
+            options = run.options
+        options, bounds = self._ledger.platform.bounded(run.key.namespace, template.annotations, options)
         if bounds:
             self._tell(run.key, f"the platform's policy holds: {bounds}")
-        if self._scribe.is_removed(run):
+        if self._status_writer.is_removed(run):
             return
-        owner = await self._scribe.training_job(run, template, wishes)
+        owner = await self._status_writer.training_job(run, template, options)
         await self._clear_up(run)
         await self._free_stranded(run)
-        await self._keep_spares(run, template, owner, wishes, bounds)
+        await self._keep_spares(run, template, owner, options, bounds)
 
     def forget(self, key: JobKey) -> None:
         """Drop what is kept of jobs of this name: none is there, and a later one has nothing to do with it."""
-        self._scribe.forget(key)
+        self._status_writer.forget(key)
         for kept in (self._templates, self._said, self._held_back):
             kept.pop(key, None)
 
@@ -125,9 +131,9 @@ class SpareKeeper:
                 self._freed.add(pod.uid)
 
     async def _keep_spares(
-        self, run: JobRun, template: Pod, owner: Object, wishes: PodAnnotations, bounds: str
+        self, run: JobRun, template: Pod, owner: Object, options: PodAnnotations, bounds: str
     ) -> None:
-        pool = await self._pool(run.key, wishes)
+        pool = await self._pool(run.key, options)
         wanted = min(int(pool["spec"]["spares"]), self._ledger.platform.of(run.key.namespace).most_spares_per_job)
         spares = [p for p in self._ledger.pods_of(run.key) if p.is_spare]
         facts = [
@@ -144,9 +150,11 @@ class SpareKeeper:
         ]
         serving = [p for p in self._ledger.pods_of(run.key) if not p.is_spare and p.may_serve]
         ranked = [p for p in self._ledger.pods_of(run.key) if not p.is_spare or run.took_over(p.agent)]
-        target, parked = wanted, [p.name for p in ranked if self._is_parked(run, p)]
+        target = wanted
+        parked = [p.name for p in ranked if self._is_parked(run, p)]
         if run.gathers:
-            target, parked = self._wanted_to_begin(run, serving), []
+            target = self._wanted_to_begin(run, serving)
+            parked = []
             self._release_ended(run)
         else:
             run.core.job.spares_wanted = wanted
@@ -166,7 +174,7 @@ class SpareKeeper:
         run.tell_spares(SparesChanged(wanted, warm, len(free) - warm + made, run.trouble))
         if "name" in pool["metadata"]:
             status = {"wanted": wanted, "ready": len(free), "warm": warm, "trouble": run.trouble}
-            await self._scribe.pool_status(run.key, pool["metadata"]["name"], status)
+            await self._status_writer.pool_status(run.key, pool["metadata"]["name"], status)
 
     def _why_not_again(self, run: JobRun, pod: Pod) -> str:
         launched = run.is_launched and pod.may_serve
@@ -201,13 +209,13 @@ class SpareKeeper:
             if not pod.may_serve and not pod.is_over and not run.is_here(pod.agent):
                 run.relay.release(pod.agent, f"pod {pod.name} does not start again")
 
-    async def _pool(self, key: JobKey, wishes: PodAnnotations) -> Object:
+    async def _pool(self, key: JobKey, options: PodAnnotations) -> Object:
         """Return the pool that says how many spares this job is to have."""
-        if not wishes.pool:
-            return await self._scribe.spare_pool(key, wishes.spares or 0)
-        pool = self._ledger.pools.get(JobKey(key.namespace, wishes.pool))
+        if not options.pool:
+            return await self._status_writer.spare_pool(key, options.spares or 0)
+        pool = self._ledger.pools.get(JobKey(key.namespace, options.pool))
         if pool is None:
-            self._tell(key, f"there is no SparePool {wishes.pool}, from which its spares were to come")
+            self._tell(key, f"there is no SparePool {options.pool}, from which its spares were to come")
             return {"metadata": {}, "spec": {"spares": 0}}
         return pool
 
@@ -228,7 +236,9 @@ class SpareKeeper:
 
     async def _create(self, run: JobRun, template: Pod, owner: Object, count: int, pool: Object) -> None:
         """Make spares, as many as the platform's policy allows. Raises UserError where it does not allow all of them."""
-        namespace, platform, allowed = run.key.namespace, self._ledger.platform, Allowed(count, "")
+        namespace = run.key.namespace
+        platform = self._ledger.platform
+        allowed = Allowed(count, "")
         # Pods that a job needs to begin again are none that stand by.
         if count and not run.gathers and platform.has_budget(namespace):
             allowed = platform.allowed(namespace, count, *self._ledger.spares_of_all(namespace))

@@ -26,8 +26,9 @@ from torchrelay.controller.kube.jobs.ledger import Ledger
 from torchrelay.controller.kube.jobs.remembered import write_down
 from torchrelay.controller.kube.jobs.run import JobRun
 from torchrelay.controller.kube.status.conditions import Conditions, ConditionType, find_conditions, find_spares_ready
-from torchrelay.controller.kube.status.kube_events import Telling, event
-from torchrelay.controller.kube.status.status_builder import COMES_FURTHER, MigrationStory, job_status
+from torchrelay.controller.kube.status.kube_events import KubeEvent, event
+from torchrelay.controller.kube.status.status_builder import MigrationStatus
+from torchrelay.controller.kube.status.training_job_status import COMES_FURTHER, job_status
 from torchrelay.controller.status import JobSummary
 from torchrelay.protocol.kube import kube_names as kube
 from torchrelay.protocol.kube.annotations import PodAnnotations
@@ -41,11 +42,12 @@ STEP_WRITES_PER_S = 10.0
 """How often, for all jobs together, it is written that a job has come further, when that is all there is to say."""
 
 
-class Scribe:
+class StatusWriter:
     """Writes resources. Methods raise RetryableError while the API server is away, and Refused."""
 
     def __init__(self, api: Api, ledger: Ledger) -> None:
-        self._api, self._ledger = api, ledger
+        self._api = api
+        self._ledger = ledger
         self._jobs: dict[JobKey, Object] = {}
         self._told: dict[JobKey, Object] = {}
         self._told_pools: dict[JobKey, tuple[str, Object]] = {}
@@ -57,13 +59,14 @@ class Scribe:
         self._conditions: dict[JobKey, Conditions] = {}
         self._pool_conditions: dict[tuple[JobKey, str], Conditions] = {}
 
-    async def training_job(self, run: JobRun, pod: Pod, wishes: PodAnnotations) -> Object:
+    async def training_job(self, run: JobRun, pod: Pod, options: PodAnnotations) -> Object:
         """Return the job's TrainingJob, and make it where there is none.
 
         What a job of the same name has left there counts no more.
         """
-        key, belongs = run.key, judge_belongs(p.workload for p in self._ledger.pods_of(run.key) if not p.is_spare)
-        spec = _spec(pod, wishes, belongs.to.uid)
+        key = run.key
+        belongs = judge_belongs(p.workload for p in self._ledger.pods_of(run.key) if not p.is_spare)
+        spec = _spec(pod, options, belongs.to.uid)
         references = [_reference(belongs.to)] if belongs.to.uid else []
         if self._of.get(key) != run.lineage:
             await self._take_in(run, spec, references)
@@ -94,7 +97,8 @@ class Scribe:
                 found = await self._api.patch(TRAINING_JOBS, key.name, {"spec": spec}, key.namespace)
                 await self._set_spares(key, spec["spares"])
                 run.story.begins_anew(verdict.reason, time.time())
-        self._jobs[key], self._of[key] = found, run.lineage
+        self._jobs[key] = found
+        self._of[key] = run.lineage
         conditions = () if run.story.anew is not None else (found.get("status") or {}).get("conditions") or ()
         self._conditions[key] = Conditions(conditions)
         self._told.pop(key, None)
@@ -193,7 +197,8 @@ class Scribe:
                 self._removed[run.key] = run.lineage
 
     def _conditions_of(self, run: JobRun, summary: JobSummary) -> list[dict[str, str]]:
-        kept, job = self._conditions.get(run.key), self._jobs.get(run.key)
+        kept = self._conditions.get(run.key)
+        job = self._jobs.get(run.key)
         if kept is None or job is None:
             return []
         found = find_conditions(summary, job["spec"].get("spares"), run.story.finished is not None)
@@ -209,20 +214,21 @@ class Scribe:
 
     async def _write_events(self, run: JobRun) -> None:
         """Write the events, after the resources that they are about. An event that is refused is lost: they are a convenience."""
-        job, tellings = self._jobs.get(run.key), run.story.tellings
-        while tellings:
-            telling = tellings[0]
-            if telling.for_job and job is not None:
-                await self._event(telling, "TrainingJob", run.key, run.key.name, job["metadata"]["uid"])
-            if (story := run.story.numbered(telling.migration)) is not None and story.exists:
+        job = self._jobs.get(run.key)
+        kube_events = run.story.kube_events
+        while kube_events:
+            kube_event = kube_events[0]
+            if kube_event.for_job and job is not None:
+                await self._event(kube_event, "TrainingJob", run.key, run.key.name, job["metadata"]["uid"])
+            if (story := run.story.numbered(kube_event.migration)) is not None and story.exists:
                 story.uid = story.uid or await self._uid_of(run.key, story.name)
                 if story.uid:
-                    await self._event(telling, "Migration", run.key, story.name, story.uid)
-            tellings.pop(0)
+                    await self._event(kube_event, "Migration", run.key, story.name, story.uid)
+            kube_events.pop(0)
 
-    async def _event(self, telling: Telling, kind: str, key: JobKey, name: str, uid: str) -> None:
+    async def _event(self, kube_event: KubeEvent, kind: str, key: JobKey, name: str, uid: str) -> None:
         try:
-            await self._api.create(EVENTS, event(telling, kind, key.namespace, name, uid))
+            await self._api.create(EVENTS, event(kube_event, kind, key.namespace, name, uid))
         except Refused as e:
             log.warning("an event is not written: %s", e)
 
@@ -252,7 +258,7 @@ class Scribe:
             await self._status(SPARE_POOLS, key.namespace, name, status)
             self._told_pools[key] = name, status
 
-    async def _write_migration(self, key: JobKey, story: MigrationStory) -> None:
+    async def _write_migration(self, key: JobKey, story: MigrationStatus) -> None:
         story.changed = False
         try:
             if not story.exists:
@@ -263,7 +269,7 @@ class Scribe:
             story.changed = True
             raise
 
-    async def _make(self, key: JobKey, story: MigrationStory) -> None:
+    async def _make(self, key: JobKey, story: MigrationStatus) -> None:
         manifest = _manifest("Migration", key.namespace, story.name, story.spec)
         if owner := self._jobs.get(key):
             manifest["metadata"]["ownerReferences"] = [_owner(owner)]
@@ -288,15 +294,15 @@ class Scribe:
                 self._ledger.pools.pop(JobKey(namespace, name), None)
 
 
-def _spec(pod: Pod, wishes: PodAnnotations, workload_uid: str) -> Object:
+def _spec(pod: Pod, options: PodAnnotations, workload_uid: str) -> Object:
     """Return a TrainingJob's spec. Fields that are None are to be absent."""
     return {
         "owner": pod.annotations.get(kube.OWNER) or None,
-        "policy": wishes.policy,
-        "fallback": list(wishes.fallback),
-        "respawnLimit": wishes.respawn_limit,
-        "spares": wishes.spares,
-        "pool": wishes.pool or None,
+        "policy": options.policy,
+        "fallback": list(options.fallback),
+        "respawnLimit": options.respawn_limit,
+        "spares": options.spares,
+        "pool": options.pool or None,
         "workloadUID": workload_uid or None,
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from torchrelay.controller.kube.status.losses import timestamp
 from torchrelay.controller.status import JobSummary
@@ -18,6 +18,9 @@ class ConditionType(str, Enum):
     """Something is not as was asked for: ranks are away, or protection or spares are less."""
     SPARES_READY = "SparesReady"
     """As many spares as were asked for could take over now."""
+
+
+AnyCondition = TypeVar("AnyCondition", bound=Enum)
 
 
 class ConditionState(NamedTuple):
@@ -77,13 +80,14 @@ class Conditions:
     def __init__(self, before: Sequence[Mapping[str, Any]] = ()) -> None:
         self._since = {c["type"]: (c["status"], c["lastTransitionTime"]) for c in before}
 
-    def as_status(self, found: Mapping[ConditionType, ConditionState], time_s: float) -> list[dict[str, str]]:
+    def as_status(self, found: Mapping[AnyCondition, ConditionState], time_s: float) -> list[dict[str, str]]:
         """Return them in the form of the API. `time_s`: the time of day."""
         listed = []
         for kind, (holds, reason, message) in found.items():
-            status, since = self._since.get(kind.value, ("", ""))
+            name = str(kind.value)
+            status, since = self._since.get(name, ("", ""))
             if status != str(holds):
                 since = timestamp(time_s)
-                self._since[kind.value] = str(holds), since
-            listed.append(condition(kind.value, holds, reason, message, since))
+                self._since[name] = str(holds), since
+            listed.append(condition(name, holds, reason, message, since))
         return listed

@@ -28,7 +28,8 @@ from torchrelay.protocol.kube.object_names import beginning
 from torchrelay.protocol.words.level import Level
 from torchrelay.protocol.words.phases import ACHIEVED, UNFORCED
 
-NORMAL, WARNING = "Normal", "Warning"
+NORMAL = "Normal"
+WARNING = "Warning"
 _LEVELS = {
     Level.PENDING: "Pending",
     Level.ARMED: "Armed",
@@ -41,7 +42,7 @@ MOST_BYTES = 1024
 
 
 @dataclass(frozen=True)
-class Telling:
+class KubeEvent:
     """An event to write. `migration`: the number of the migration that it is about, too. The job gets every event but decisions."""
 
     warning: bool
@@ -52,46 +53,46 @@ class Telling:
     for_job: bool = True
 
 
-def tell(what: Occurrence, time_s: float) -> Telling | None:
+def tell(what: Occurrence, time_s: float) -> KubeEvent | None:
     """Return the event for an occurrence; None for one that is no turn of the story."""
     match what:
         case MigrationStarted():
             who = f", rank {what.rank}" if what.rank >= 0 else ""
             text = f"{what.kind}{who}: {what.reason}"
-            return Telling(what.kind not in UNFORCED, "MigrationStarted", text, time_s, what.migration)
+            return KubeEvent(what.kind not in UNFORCED, "MigrationStarted", text, time_s, what.migration)
         case MigrationFinished():
             done = what.outcome in ACHIEVED
             where = f"rank {what.rank} lives in {what.spare.partition(':')[0]}; " if done and what.spare else ""
             reason = f"Migration{what.outcome.capitalize()}"
-            return Telling(not done, reason, f"{where}{what.reason}", time_s, what.migration)
+            return KubeEvent(not done, reason, f"{where}{what.reason}", time_s, what.migration)
         case Decision():
-            return Telling(False, "Decision", what.text, time_s, what.migration, for_job=False)
+            return KubeEvent(False, "Decision", what.text, time_s, what.migration, for_job=False)
         case MoveNotMade():
             text = f"rank {what.rank} was to move ({what.asked}) and did not: {what.reason}"
-            return Telling(True, "MoveNotMade", text, time_s, what.migration)
+            return KubeEvent(True, "MoveNotMade", text, time_s, what.migration)
         case Protection():
-            return Telling(what.level == Level.UNPROTECTED, _LEVELS[Level(what.level)], what.reason, time_s)
+            return KubeEvent(what.level == Level.UNPROTECTED, _LEVELS[Level(what.level)], what.reason, time_s)
         case HealthVerdict():
             return _tell_verdict(what, time_s)
         case QuarantineCleared():
             by = f" (cleared by {what.by})" if what.by else ""
-            return Telling(False, "QuarantineCleared", f"{what.subject} may be used again: {what.reason}{by}", time_s)
+            return KubeEvent(False, "QuarantineCleared", f"{what.subject} may be used again: {what.reason}{by}", time_s)
         case SparesAsked():
             more = f"{abs(what.count)} {'more' if what.count > 0 else 'fewer'}"
             by = f", asked for by {what.by}" if what.by else ""
-            return Telling(
+            return KubeEvent(
                 False, "SparesAsked", f"there are to be {what.wanted} spares from now on, {more}{by}", time_s
             )
         case IncidentKept():
             text = f"the job was {what.level} ({what.promised}), and yet: {what.reason}"
-            return Telling(True, "PromiseNotKept", text, time_s, what.migration)
+            return KubeEvent(True, "PromiseNotKept", text, time_s, what.migration)
         case JobFinished():
             reason = "JobFailed" if what.exit_code else "JobFinished"
-            return Telling(bool(what.exit_code), reason, f"exit code {what.exit_code}: {what.reason}", time_s)
+            return KubeEvent(bool(what.exit_code), reason, f"exit code {what.exit_code}: {what.reason}", time_s)
     return None
 
 
-def _tell_verdict(what: HealthVerdict, time_s: float) -> Telling | None:
+def _tell_verdict(what: HealthVerdict, time_s: float) -> KubeEvent | None:
     """Return the event for a verdict that was not carried out, or that bars a device or node from now on.
 
     What was done about a verdict is told as a migration's story.
@@ -100,23 +101,23 @@ def _tell_verdict(what: HealthVerdict, time_s: float) -> Telling | None:
     aside = f"{aside} is given no rank any more" if what.quarantine != NOBODY else ""
     who = f" rank {', '.join(map(str, what.ranks))}" if what.ranks else ""
     if what.outcome == OBSERVED:
-        return Telling(True, "Observed", f"would {what.action}{who}: {what.reason}", time_s)
+        return KubeEvent(True, "Observed", f"would {what.action}{who}: {what.reason}", time_s)
     if what.outcome == REFUSED:
         text = f"{what.action}{who}: {what.reason}"
-        return Telling(True, "VerdictRefused", f"{text}; {aside}" if aside else text, time_s)
+        return KubeEvent(True, "VerdictRefused", f"{text}; {aside}" if aside else text, time_s)
     if what.outcome == DONE and aside:
-        return Telling(True, "Quarantined", f"{aside}: {what.reason}", time_s)
+        return KubeEvent(True, "Quarantined", f"{aside}: {what.reason}", time_s)
     return None
 
 
-class SparesTeller:
+class SparesEvents:
     """Tells when a job has run out of spares, and when it has all of them: not each number between."""
 
     def __init__(self) -> None:
         self._said: bool | None = None
         """Whether all are ready was told last; None where neither that nor that there is none was."""
 
-    def tell(self, now: SparesChanged, time_s: float) -> Telling | None:
+    def tell(self, now: SparesChanged, time_s: float) -> KubeEvent | None:
         if now.wanted == 0:
             self._said = None
             return None
@@ -127,14 +128,16 @@ class SparesTeller:
             return None
         self._said = ready
         if ready:
-            return Telling(False, "SparesReady", f"{now.ready} of {now.wanted} spares are ready", time_s)
+            return KubeEvent(False, "SparesReady", f"{now.ready} of {now.wanted} spares are ready", time_s)
         why = now.reason or "none is being made"
-        return Telling(True, "NoSpare", f"no spare is ready: {why}; a rank that is lost now cannot move to one", time_s)
+        return KubeEvent(
+            True, "NoSpare", f"no spare is ready: {why}; a rank that is lost now cannot move to one", time_s
+        )
 
 
-def tell_rungs(tried: Sequence[Tried], migration: str, time_s: float) -> list[Telling]:
+def events_of_rungs(tried: Sequence[Tried], migration: str, time_s: float) -> list[KubeEvent]:
     return [
-        Telling(
+        KubeEvent(
             t.outcome != TAKEN,
             "RungTaken" if t.outcome == TAKEN else "RungRefused",
             f"{t.rung}: {t.reason}",
@@ -145,9 +148,9 @@ def tell_rungs(tried: Sequence[Tried], migration: str, time_s: float) -> list[Te
     ]
 
 
-def event(telling: Telling, kind: str, namespace: str, name: str, uid: str) -> dict[str, Any]:
+def event(kube_event: KubeEvent, kind: str, namespace: str, name: str, uid: str) -> dict[str, Any]:
     """Return the manifest of an event about one of torchrelay's objects."""
-    at = dt.datetime.fromtimestamp(telling.time_s, dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    at = dt.datetime.fromtimestamp(kube_event.time_s, dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {
         "apiVersion": "v1",
         "kind": "Event",
@@ -159,9 +162,9 @@ def event(telling: Telling, kind: str, namespace: str, name: str, uid: str) -> d
             "namespace": namespace,
             "uid": uid,
         },
-        "type": WARNING if telling.warning else NORMAL,
-        "reason": telling.reason,
-        "message": telling.message.encode()[:MOST_BYTES].decode(errors="ignore"),
+        "type": WARNING if kube_event.warning else NORMAL,
+        "reason": kube_event.reason,
+        "message": kube_event.message.encode()[:MOST_BYTES].decode(errors="ignore"),
         "firstTimestamp": at,
         "lastTimestamp": at,
         "count": 1,

@@ -1,4 +1,4 @@
-"""What a job's events say, in the form of its Migration and TrainingJob resources. Pure: events in, statuses out."""
+"""What a job's events say, in the form of its Migration resources. Pure: events in, statuses out."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from typing import Any
 
 from torchrelay.controller.kube.decide.ladder import TAKEN, Tried
 from torchrelay.controller.kube.status.conditions import condition
-from torchrelay.controller.kube.status.kube_events import SparesTeller, Telling, tell, tell_rungs
+from torchrelay.controller.kube.status.kube_events import KubeEvent, SparesEvents, events_of_rungs, tell
 from torchrelay.controller.kube.status.losses import Loss, Losses, timestamp
 from torchrelay.controller.kube.status.rungs import cost, lost_ranks, rung_of, taken_rungs
-from torchrelay.controller.kube.status.time_used import NOT_WATCHED, REDONE_SECONDS, USEFUL_SECONDS, TimeUsed
-from torchrelay.controller.status import JobSummary
 from torchrelay.protocol.errors import FrameError
 from torchrelay.protocol.events import (
     Decision,
@@ -31,8 +29,6 @@ from torchrelay.protocol.words.level import Level
 from torchrelay.protocol.words.phases import ABANDONED, ACHIEVED, CHECKPOINT, COMMITTED, RESUME, SAVE, UNFORCED, Phase
 
 DECISIONS_KEPT = 100
-COMES_FURTHER = frozenset({"step", "stepSeconds", USEFUL_SECONDS, REDONE_SECONDS})
-"""Fields of a TrainingJob's status that change with each step."""
 RESTARTING = "restarting"
 """Phase of a migration, and of its job, while the job waits for processes to begin again in."""
 RESTARTED = "Restarted"
@@ -53,7 +49,7 @@ def precise(time_s: float) -> str:
 
 
 @dataclass
-class MigrationStory:
+class MigrationStatus:
     """One Migration resource: `name`, `spec` for when it has to be made, and `status`. `changed`: to be written."""
 
     name: str
@@ -78,7 +74,7 @@ class Left:
     reason: str
 
 
-class Story:
+class StatusBuilder:
     """The story of a job. `holders()`: rank -> the worker that has it now.
 
     `prefix`: of the names of migrations that no user has asked for.
@@ -93,49 +89,54 @@ class Story:
         lost_at: Callable[[int], tuple[int, str]],
         losses: Losses,
     ) -> None:
-        self._job, self._prefix, self._holders, self._lost_at = job, prefix, holders, lost_at
+        self._job = job
+        self._prefix = prefix
+        self._holders = holders
+        self._lost_at = lost_at
         self.losses = losses
         self._begun: dict[str, tuple[float, str]] = {}
         """For each migration of lost ranks: since when the loss is known, and its reason."""
         self.begins_at: int | None = None
         """The step at which the job begins again, if it does."""
-        self._by_number: dict[str, MigrationStory] = {}
+        self._by_number: dict[str, MigrationStatus] = {}
         self._leavers: dict[str, dict[int, str]] = {}
-        self._continued: MigrationStory | None = None
-        self.migrations: list[MigrationStory] = []
+        self._continued: MigrationStatus | None = None
+        self.migrations: list[MigrationStatus] = []
         self.left: list[Left] = []
         """Workers that have been replaced. The code that deletes their pods takes them out."""
-        self.waiting: dict[str, MigrationStory] = {}
+        self.waiting: dict[str, MigrationStatus] = {}
         """By name, the migrations that people want and that cannot begin yet."""
         self.finished: JobFinished | None = None
         self.finished_s = 0.0
         """The time of day of the job's end."""
         self.anew: dict[str, str] | None = None
         """The condition that says why what was told of a job of the same name counts no more, if there was one."""
-        self.tellings: list[Telling] = []
+        self.kube_events: list[KubeEvent] = []
         """Events to write. The code that writes them takes them out."""
-        self._spares = SparesTeller()
+        self._spares = SparesEvents()
 
     def adopt(self, number: str, name: str) -> None:
         """Take note that the migration `number` was asked for with the resource `name`."""
         self.waiting.pop(name, None)
         known = self._by_number.get(number)
         if known is None:
-            known = self._by_number[number] = MigrationStory(name, {})
+            known = self._by_number[number] = MigrationStatus(name, {})
             self.migrations.append(known)
-        known.name, known.exists, known.changed = name, True, True
+        known.name = name
+        known.exists = True
+        known.changed = True
 
     def refuse(self, name: str, kind: str, reason: str, time_s: float) -> None:
         """Write down that a Migration is refused. `kind`: planned, or save."""
         self.waiting.pop(name, None)
-        story = MigrationStory(name, {}, exists=True)
+        story = MigrationStatus(name, {}, exists=True)
         at = timestamp(time_s)
         story.status = {"phase": REFUSED, "outcome": REFUSED, "reason": reason, "kind": kind, "finishedAt": at}
         self.migrations.append(story)
 
     def wait(self, name: str, kind: str, reason: str) -> None:
         """Write down that a migration which a person wants cannot begin yet."""
-        story = self.waiting.setdefault(name, MigrationStory(name, {}, exists=True))
+        story = self.waiting.setdefault(name, MigrationStatus(name, {}, exists=True))
         status = {"phase": WAITING, "kind": kind, "reason": reason}
         story.changed = story.changed or story.status != status
         story.status = status
@@ -144,10 +145,11 @@ class Story:
         """Write down what was tried: the last migration has ended without a way on in these processes."""
         if not self.migrations:
             return
-        story, at = self.migrations[-1], timestamp(time_s)
+        story = self.migrations[-1]
+        at = timestamp(time_s)
         rungs = _rungs(tried, at)
         number = next((n for n, s in self._by_number.items() if s is story), "")
-        self.tellings += tell_rungs(tried, number, time_s)
+        self.kube_events += events_of_rungs(tried, number, time_s)
         story.status["rungs"] = [*story.status.get("rungs", []), *rungs]
         if tried[-1].outcome == TAKEN:
             self.losses.begins_again(tried[-1].rung)
@@ -157,24 +159,25 @@ class Story:
     def begins_anew(self, reason: str, time_s: float) -> None:
         """Write down that the job begins anew, since there was a job of the same name."""
         self.anew = condition(BEGUN_ANEW, True, BEGUN_ANEW, reason, timestamp(time_s))
-        self.tellings.append(Telling(False, BEGUN_ANEW, reason, time_s))
+        self.kube_events.append(KubeEvent(False, BEGUN_ANEW, reason, time_s))
 
     def recall(self, namespace: str, migrations: Sequence[Mapping[str, Any]]) -> None:
         """Go on with the migration that another controller has told of, after which the job was to begin again."""
         for found in migrations:
-            meta, status = found["metadata"], found.get("status") or {}
+            meta = found["metadata"]
+            status = found.get("status") or {}
             is_ours = (meta["namespace"], found["spec"]["job"]) == (namespace, self._job)
             if is_ours and status.get("phase") == RESTARTING:
-                self._continued = MigrationStory(meta["name"], {}, dict(status), exists=True, changed=False)
+                self._continued = MigrationStatus(meta["name"], {}, dict(status), exists=True, changed=False)
                 self.migrations.append(self._continued)
 
-    def go_on(self, before: Story) -> None:
+    def go_on(self, before: StatusBuilder) -> None:
         """Go on with the last migration of `before`: the job begins again after it, so it is not over yet."""
         if before.migrations:
             self._continued = before.migrations.pop()
             self.migrations.append(self._continued)
 
-    def numbered(self, number: str) -> MigrationStory | None:
+    def numbered(self, number: str) -> MigrationStatus | None:
         return self._by_number.get(number)
 
     def knows(self, name: str) -> bool:
@@ -182,10 +185,11 @@ class Story:
 
     def orphaned(self, name: str, status: Mapping[str, Any], holders: Mapping[int, str], time_s: float) -> None:
         """Close a migration that an earlier controller began and did not end. `holders`: the worker that has each rank now."""
-        before, now = status.get("fromPod", ""), pod_of(holders.get(status.get("rank", -1), ""))
+        before = status.get("fromPod", "")
+        now = pod_of(holders.get(status.get("rank", -1), ""))
         done = bool(now) and bool(before) and now != before
         reason = f"the controller that led it is gone; rank {status.get('rank')} lives in pod {now or 'none'}"
-        story = MigrationStory(name, {}, dict(status), exists=True)
+        story = MigrationStatus(name, {}, dict(status), exists=True)
         outcome = COMMITTED if done else ABANDONED
         story.status |= {
             "outcome": outcome,
@@ -204,10 +208,10 @@ class Story:
             what = from_job_event(event)
         except FrameError:
             return
-        if (telling := tell(what, event.time_s)) is not None:
-            self.tellings.append(telling)
-        if isinstance(what, SparesChanged) and (telling := self._spares.tell(what, event.time_s)) is not None:
-            self.tellings.append(telling)
+        if (kube_event := tell(what, event.time_s)) is not None:
+            self.kube_events.append(kube_event)
+        if isinstance(what, SparesChanged) and (kube_event := self._spares.tell(what, event.time_s)) is not None:
+            self.kube_events.append(kube_event)
         if isinstance(what, MigrationStarted):
             self._started(what, event.time_s)
         elif isinstance(what, PhaseChanged):
@@ -221,7 +225,8 @@ class Story:
         elif isinstance(what, Protection) and what.level != Level.UNPROTECTED:
             self._began_again(True, what.reason, event.time_s)
         elif isinstance(what, JobFinished):
-            self.finished, self.finished_s = what, event.time_s
+            self.finished = what
+            self.finished_s = event.time_s
 
     def _began_again(self, done: bool, reason: str, time_s: float) -> None:
         story = self._continued
@@ -229,7 +234,7 @@ class Story:
             return
         if done:
             reason = f"{reason}; {self._price(time_s)}"
-            self.tellings.append(Telling(False, RESTARTED, reason, time_s))
+            self.kube_events.append(KubeEvent(False, RESTARTED, reason, time_s))
             restarted = condition(RESTARTED, True, "Restarted", reason, timestamp(time_s))
             story.status["conditions"] = [*story.status.get("conditions", ()), restarted]
             story.status["phase"] = RESTARTED.lower()
@@ -240,7 +245,7 @@ class Story:
         loss = self.losses.goes_on(time_s, self.begins_at)
         return cost(loss.seconds, loss.steps_redone) if loss is not None else "it is not known since when it stood"
 
-    def _decided(self, story: MigrationStory, text: str) -> None:
+    def _decided(self, story: MigrationStatus, text: str) -> None:
         story.status["decisions"] = [*story.status.get("decisions", []), text][-DECISIONS_KEPT:]
         story.changed = True
 
@@ -253,7 +258,7 @@ class Story:
         if story is None:
             what_for: dict[str, Any] = {"save": True} if what.kind == SAVE else {"rank": what.rank}
             spec = {"job": self._job, **what_for, "reason": what.reason[:1024]}
-            story = MigrationStory(f"{self._prefix}-{what.migration}", spec)
+            story = MigrationStatus(f"{self._prefix}-{what.migration}", spec)
             self._by_number[what.migration] = story
             self.migrations.append(story)
         if what.kind not in UNFORCED:
@@ -313,7 +318,7 @@ class Story:
                 if leavers.get(rank) and leavers[rank].rpartition(".")[0] not in stay:
                     self.left.append(Left(leavers[rank], rank, what.kind == "planned", what.reason))
 
-    def _account(self, what: MigrationFinished, story: MigrationStory, time_s: float) -> None:
+    def _account(self, what: MigrationFinished, story: MigrationStatus, time_s: float) -> None:
         """Write down the losses of a migration, and which rung was taken. Where none is yet, `fell` will tell."""
         begun_s, why = self._begun.pop(what.migration, (time_s, what.reason))
         if what.kind in UNFORCED:
@@ -330,71 +335,8 @@ class Story:
             self.losses.add(Loss(rank, step, begun_s, why, rung, seconds, what.steps_redone))
         tried = taken_rungs(what, leavers, {rank: self._lost_at(rank)[1] for rank in what.ranks})
         story.status["rungs"] = _rungs(tried, timestamp(time_s))
-        self.tellings += tell_rungs(tried, what.migration, time_s)
+        self.kube_events += events_of_rungs(tried, what.migration, time_s)
 
 
 def _rungs(tried: Sequence[Tried], at: str) -> list[dict[str, str]]:
     return [{"rung": t.rung, "outcome": t.outcome, "reason": t.reason, "at": at} for t in tried]
-
-
-def job_status(
-    now: JobSummary,
-    story: Story,
-    node_of: Callable[[str], str],
-    restarts: Sequence[int],
-    gathers: str,
-    record: str = "",
-    holders: str = "",
-    used: TimeUsed = NOT_WATCHED,
-    conditions: Sequence[Mapping[str, str]] = (),
-    lineage: str = "",
-) -> dict[str, Any]:
-    """Return the status of a TrainingJob. `node_of(pod)`: the pod's node. `lineage`: what its checkpoints are known by.
-
-    `restarts`: at which steps the job has begun again; `gathers`: how far it is with that, or empty. `used`: the job's time.
-    `record`, `holders`: what another controller needs to go on with that, and which worker has which rank where not all are named.
-    """
-    ranks = [
-        {
-            "rank": r.rank,
-            "pod": pod_of(r.worker),
-            "node": node_of(pod_of(r.worker)),
-            "worker": r.worker,
-            "state": r.state,
-        }
-        for r in now.named
-    ]
-    told: dict[str, Any] = {
-        "phase": RESTARTING.capitalize() if gathers else _phase(now, story),
-        "worldSize": now.world_size,
-        "generation": now.generation,
-        "step": max(0, now.boundary),
-        "stepSeconds": round(now.step_s, 4),
-        **used.as_status(),
-        "rankStates": now.states,
-        "ranks": ranks,
-        "holders": holders,
-        "spares": now.spares_total,
-        "sparesWarm": now.spares_warm,
-        "protection": now.level,
-        "protectionReason": gathers or now.reason,
-        "migrations": now.migrations_done,
-        "lastMigration": now.last_migration,
-        "rungs": story.losses.rungs,
-        "losses": story.losses.as_status(),
-        "restarts": len(restarts),
-        "restartSteps": list(restarts),
-        "record": record,
-        "lineage": lineage,
-        "finishedAt": timestamp(story.finished_s) if story.finished is not None else "",
-    }
-    listed = [*conditions, *([story.anew] if story.anew is not None else [])]
-    return told | ({"conditions": listed} if listed else {})
-
-
-def _phase(now: JobSummary, story: Story) -> str:
-    if story.finished is not None:
-        return "Failed" if story.finished.exit_code else "Succeeded"
-    if any(not m.is_over and m.status for m in story.migrations):
-        return "Migrating"
-    return "Running" if sum(now.states.values()) == now.world_size else "Pending"

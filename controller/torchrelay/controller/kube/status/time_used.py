@@ -9,7 +9,8 @@ from typing import Any
 from torchrelay.protocol.metrics.account import Account
 from torchrelay.protocol.metrics.table import REDONE, USEFUL
 
-USEFUL_SECONDS, REDONE_SECONDS = "usefulSeconds", "redoneSeconds"
+USEFUL_SECONDS = "usefulSeconds"
+REDONE_SECONDS = "redoneSeconds"
 
 
 @dataclass(frozen=True)

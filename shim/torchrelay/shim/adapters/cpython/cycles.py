@@ -75,7 +75,8 @@ class CycleStand(NamedTuple):
 
 
 def stand_of(cycle: Any) -> CycleStand | None:
-    place, words = place_of(cycle), plain.read(cycle)
+    place = place_of(cycle)
+    words = plain.read(cycle)
     return CycleStand(place, words) if place is not None and words is not None else None
 
 

@@ -106,7 +106,8 @@ class Diversions:
         fields.definition = ctypes.pointer(definition)
 
         def undo() -> None:
-            fields.definition, fields.self = before.definition, before.self
+            fields.definition = before.definition
+            fields.self = before.self
             fields.vectorcall = before.vectorcall
 
         self._undo.append(undo)

@@ -62,7 +62,8 @@ def variables(frame: FrameType, wanted: Iterable[str] | None = None) -> dict[str
     """Return the variables that are bound. `wanted`: only of these names."""
     places, shared, words_type, values_type = _places(frame.f_code)
     inner = _inner(frame)
-    words, values = words_type.from_address(inner + _LAYOUT.slots)[:], values_type.from_address(inner + _LAYOUT.slots)
+    words = words_type.from_address(inner + _LAYOUT.slots)[:]
+    values = values_type.from_address(inner + _LAYOUT.slots)
     found = {}
     for name in places if wanted is None else wanted:
         place = places.get(name, -1)
@@ -77,7 +78,8 @@ def variables(frame: FrameType, wanted: Iterable[str] | None = None) -> dict[str
 
 
 def _sample(first: Any, second: Any = 2) -> bool:
-    third, again = [first], "again"
+    third = [first]
+    again = "again"
     gone = second
 
     def inner() -> Any:

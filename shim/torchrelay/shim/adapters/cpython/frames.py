@@ -39,7 +39,7 @@ def read_locals(frame: FrameType, names: Sequence[str] | None = None) -> dict[st
     for name in names or ():
         if name in kept:
             values[name] = kept[name]
-    # Unless the script has asked for it too: then it is the script's.
+    # If the script has asked for it too, it is the script's.
     if not _WRITE_THROUGH and is_function and sys.getrefcount(kept) <= _ONLY_THE_FRAME:
         kept.clear()
     return values

@@ -28,7 +28,8 @@ AS_IT_IS = object()
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 _python = ctypes.PyDLL(None)
 """Not `ctypes.pythonapi`: what is declared there holds for the script and its packages, too."""
-incref, decref = _python.Py_IncRef, _python.Py_DecRef
+incref = _python.Py_IncRef
+decref = _python.Py_DecRef
 incref.argtypes = decref.argtypes = [ctypes.c_void_p]
 incref.restype = decref.restype = None
 
@@ -110,7 +111,8 @@ def read(generator: Generator[Any, Any, Any]) -> Stand | None:
         if not layout.frame:
             return None  # three words, and blocks of the frame's that belong to them
         error = ctypes.py_object.from_address(id(generator) + layout.error).value
-    base, variables = _base(generator, layout), len(names(generator.gi_code))
+    base = _base(generator, layout)
+    variables = len(names(generator.gi_code))
     state_base = id(generator) if layout.frame else base
     state = ctypes.c_int8.from_address(state_base + layout.state).value
     depth = ctypes.c_int.from_address(base + layout.depth).value
@@ -142,7 +144,8 @@ def write(generator: Generator[Any, Any, Any], stand: Stand) -> None:
 
     Raises StateMismatchError for a generator in another state, and where its code is another one.
     """
-    layout, now = _LAYOUT, read(generator)
+    layout = _LAYOUT
+    now = read(generator)
     variables = len(names(generator.gi_code))
     most = variables + generator.gi_code.co_stacksize
     if layout is None or now is None or not variables <= len(stand.slots) <= most:
@@ -200,11 +203,13 @@ def wake(generator: Generator[Any, Any, Any], other: Generator[Any, Any, Any]) -
 
     Raises StateMismatchError where that cannot be done.
     """
-    layout, code = _LAYOUT, generator.gi_code
+    layout = _LAYOUT
+    code = generator.gi_code
     if layout is None or not layout.frame or not is_over(generator) or other.gi_code is not code:
         raise StateMismatchError(f"the generator {generator.__qualname__} is over, and cannot go on")
     length = layout.slots + _WORD * (len(names(code)) + code.co_stacksize)
-    mine, theirs = id(generator), id(other)
+    mine = id(generator)
+    theirs = id(other)
     for offset, size in ((layout.frame, length), (layout.state, 1)):
         kept = ctypes.string_at(mine + offset, size)
         ctypes.memmove(mine + offset, theirs + offset, size)
@@ -227,7 +232,8 @@ def _sample(items: list[Any], step: int) -> Any:
 
 
 def _fields_are_there(sample: Generator[Any, Any, Any], layout: _Layout) -> bool:
-    frame, code = sample.gi_frame, sample.gi_code
+    frame = sample.gi_frame
+    code = sample.gi_code
     assert frame is not None
     base = _base(sample, layout)
     if layout.frame and type(sample).__basicsize__ != layout.frame + layout.slots + (0 if _no_first_slot() else _WORD):

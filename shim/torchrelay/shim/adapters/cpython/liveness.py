@@ -3,9 +3,10 @@
 It is a backward data flow over the bytecode. After a rewind a rewritten `for` yields the same item again. So the way on which it
 would end there is not taken, and keeps no variable of the iteration before alive. Of some variables only attributes are read
 (`outputs.loss`), or nothing at all (`del outputs`): the rest of their content does not matter. Seen on 3.10 to 3.13; opcodes are
-told by their names, and an unknown one that names a local counts as a read. Code that uses `locals`, `vars`, `dir`, `eval` or
-`exec` may read every variable there. Every variable counts as live at all times where such a function is kept for later, and in a
-module that has `eval` or `exec`: what that defines may read the module's variables whenever it is called.
+told by their names, and an unknown one that names a local counts as a read. Variables that are shared with other functions count
+as live at all times, but for those that only comprehensions read: these are done with where they are made. Code that uses `locals`,
+`vars`, `dir`, `eval` or `exec` may read every variable there. Every variable counts as live at all times where such a function is
+kept for later, and in a module that has `eval` or `exec`: what that defines may read the module's variables whenever it is called.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from collections.abc import Iterable, Mapping
 from types import CodeType, FrameType, MappingProxyType
 from typing import NamedTuple
 
+from torchrelay.shim.adapters.cpython import with_blocks
+from torchrelay.shim.adapters.cpython.bytecode_flow import flow, handlers, instructions_of
+
 _READ_ANY = frozenset({"locals", "vars", "eval", "exec", "dir"})
 _OF_AN_OBJECT = frozenset({"vars", "dir"})
 """With an argument these functions read only the argument: `vars(args)`, as it is written into checkpoints."""
@@ -26,6 +30,21 @@ _BY_NAME = frozenset({"eval", "exec", "globals"})
 _OF_ATTRIBUTES = frozenset(
     {"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "DELETE_ATTR", "LOAD_SUPER_ATTR", "IMPORT_NAME", "IMPORT_FROM"}
 )
+_BY_NAME_OR_CELL = frozenset(
+    {
+        "STORE_NAME",
+        "LOAD_NAME",
+        "DELETE_NAME",
+        "STORE_DEREF",
+        "LOAD_DEREF",
+        "DELETE_DEREF",
+        "LOAD_CLOSURE",
+        "LOAD_CLASSDEREF",
+    }
+    | {"LOAD_FROM_DICT_OR_DEREF"}
+)
+_DONE_AT_ONCE = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
+"""Code that is called where it is made. The generator of a <genexpr> is state by itself, and has its variables."""
 _REWOUND = "rewound"
 """The name that handlers of rewritten loops read (`instrument/rewrite.py`)."""
 _BETWEEN = frozenset(
@@ -41,10 +60,6 @@ _BETWEEN = frozenset(
     }
 )
 _BEFORE_CALL = frozenset({"PUSH_NULL", "PRECALL", "EXTENDED_ARG"})
-_NO_FALL_THROUGH = frozenset(
-    {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD"}
-    | {"JUMP_BACKWARD_NO_INTERRUPT", "JUMP_NO_INTERRUPT"}
-)
 
 
 def live_locals(frame: FrameType) -> frozenset[str] | None:
@@ -67,10 +82,12 @@ class CodeLiveness(NamedTuple):
 
 def answer(frame: FrameType) -> CodeLiveness:
     code = frame.f_code
-    key = (id(code), frame.f_lasti)  # hashing a code object looks at all that is in it
+    never = with_blocks.never_taken(frame)
+    key = (id(code), frame.f_lasti, never)  # hashing a code object looks at all that is in it
     known = _answers.get(key)
     if known is None or known.code is not code:
-        needs, dead = _needed_after(code, frame.f_lasti), frozenset[str]()
+        needs = _needed_after(code, frame.f_lasti, never)
+        dead = frozenset[str]()
         live = None if needs is None else frozenset(map(_name, needs))
         if live is not None and code.co_name == "<module>" and not _has_functions_that_read_any(code):
             dead = frozenset(code.co_names) - live - read_by_functions(code)
@@ -103,21 +120,20 @@ def _partly(needs: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
     return MappingProxyType({name: tuple(parts) for name, parts in found.items() if name not in whole})
 
 
-_answers: dict[tuple[int, int], CodeLiveness] = {}
+_answers: dict[tuple[int, int, frozenset[int]], CodeLiveness] = {}
 
 
-def _needed_after(code: CodeType, offset: int) -> frozenset[str] | None:
-    """Return the needs, as `_name` describes them; None where every variable may be read."""
+def _needed_after(code: CodeType, offset: int, never: frozenset[int]) -> frozenset[str] | None:
+    """Return the needs, as `_name` describes them; None where every variable may be read. `never`: jumps that are not taken."""
     if _may_read_any_later(code):
         return None
-    live = _live_in(code)
-    instructions = _instructions(code)
+    live = _live_in(code, never)
+    instructions = instructions_of(code)
     position = sum(instruction.offset <= offset for instruction in instructions) - 1  # it may be in an inline cache
     if position < 0:
         return None
-    always = frozenset(code.co_cellvars) | frozenset(code.co_freevars)
-    names: frozenset[str] = always
-    for successor in _successors(code)[position]:
+    names = frozenset(code.co_freevars) | _kept_by_functions(code)
+    for successor in _successors(code, never)[position]:
         names |= live[successor]
     for jump, (asks, goes_on) in _rewinds(code).items():
         if asks <= position <= jump:  # it is about to go on there
@@ -125,21 +141,16 @@ def _needed_after(code: CodeType, offset: int) -> frozenset[str] | None:
     return names | _live_in_handlers(code, position, live)
 
 
-@functools.lru_cache(maxsize=512)
-def _instructions(code: CodeType) -> tuple[dis.Instruction, ...]:
-    return tuple(dis.get_instructions(code))
-
-
 def _effect(instruction: dis.Instruction, following: dis.Instruction | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return what the instruction needs of locals, then the locals that it writes."""
     name = instruction.opname
     value = instruction.argval
-    if "FAST" not in name and name not in ("STORE_NAME", "LOAD_NAME", "DELETE_NAME"):
+    if "FAST" not in name and name not in _BY_NAME_OR_CELL:
         return (), ()
     names = tuple(v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, str))
-    if name in ("DELETE_FAST", "DELETE_NAME"):
+    if name in ("DELETE_FAST", "DELETE_NAME", "DELETE_DEREF"):
         return tuple(f"{n}:" for n in names), names
-    if name in ("STORE_FAST", "STORE_NAME", "STORE_FAST_MAYBE_NULL"):
+    if name in ("STORE_FAST", "STORE_NAME", "STORE_DEREF", "STORE_FAST_MAYBE_NULL"):
         return (), names
     if name == "STORE_FAST_STORE_FAST":
         return (), names
@@ -160,6 +171,17 @@ def _part_read(instruction: dis.Instruction) -> str:
 
 
 @functools.lru_cache(maxsize=512)
+def _kept_by_functions(code: CodeType) -> frozenset[str]:
+    """Return the variables that functions within share, which may be called at any time."""
+    kept: frozenset[str] = frozenset()
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            names = _kept_by_functions(inner) if inner.co_name in _DONE_AT_ONCE else frozenset(inner.co_freevars)
+            kept |= names
+    return kept & {*code.co_cellvars, *code.co_freevars}
+
+
+@functools.lru_cache(maxsize=512)
 def _uses(code: CodeType, of: frozenset[str]) -> frozenset[int]:
     """Return which instructions use one of these functions as a variable, in a way that reads any variable.
 
@@ -167,7 +189,7 @@ def _uses(code: CodeType, of: frozenset[str]) -> frozenset[int]:
     """
     if not of & set(code.co_names):
         return frozenset()
-    instructions = _instructions(code)
+    instructions = instructions_of(code)
     return frozenset(
         place
         for place, instruction in enumerate(instructions)
@@ -195,7 +217,7 @@ def _may_read_any_later(code: CodeType) -> bool:
         return False
     if code.co_name == "<module>" and _may_read_any(code, _DEFINE):
         return True
-    instructions = _instructions(code)
+    instructions = instructions_of(code)
     return any(instructions[place + 1].opname.startswith("STORE_") for place in _uses(code, _READ_ANY))
 
 
@@ -209,65 +231,41 @@ def _has_functions_that_read_any(code: CodeType) -> bool:
 
 
 @functools.lru_cache(maxsize=512)
-def _flow(code: CodeType) -> tuple[tuple[int, ...], ...]:
-    instructions = _instructions(code)
-    places = {instruction.offset: place for place, instruction in enumerate(instructions)}
-    jumps = set(dis.hasjrel) | set(dis.hasjabs)
-    found = []
-    for place, instruction in enumerate(instructions):
-        following = []
-        if instruction.opname not in _NO_FALL_THROUGH and place + 1 < len(instructions):
-            following.append(place + 1)
-        if instruction.opcode in jumps or instruction.opname in ("SETUP_FINALLY", "SETUP_WITH"):
-            target = places.get(instruction.argval)
-            if target is not None:
-                following.append(target)
-        found.append(tuple(following))
-    return tuple(found)
-
-
-@functools.lru_cache(maxsize=512)
 def _rewinds(code: CodeType) -> dict[int, tuple[int, int]]:
     """Return, for each jump by which our handler lets a `for` go on, where the handler asks for it, and where the loop goes on."""
-    instructions, flow = _instructions(code), _flow(code)
+    instructions = instructions_of(code)
+    ways = flow(code)
     conditions = [n for n, i in enumerate(instructions) if i.opname.startswith("POP_JUMP")]
     found = {}
     for asks in (n for n, i in enumerate(instructions) if i.argval == _REWOUND and i.opname in _OF_ATTRIBUTES):
         for jump in conditions[bisect.bisect(conditions, asks) :][:1]:
-            goes_on = next((n for n in flow[jump] if _goes_on_in_for(instructions, flow, n)), None)
+            goes_on = next((n for n in ways[jump] if _goes_on_in_for(instructions, ways, n)), None)
             if goes_on is not None:
                 found[jump] = (asks, goes_on)
     return found
 
 
 @functools.lru_cache(maxsize=512)
-def _successors(code: CodeType) -> tuple[tuple[int, ...], ...]:
-    found = [*_flow(code)]
+def _successors(code: CodeType, never: frozenset[int]) -> tuple[tuple[int, ...], ...]:
+    found = [
+        ways[:1] if place in never else ways for place, ways in enumerate(flow(code))
+    ]  # a jump's other way comes first
     for jump, (_, goes_on) in _rewinds(code).items():
         found[jump] = tuple(n for n in found[jump] if n != goes_on)
     return tuple(found)
 
 
-def _goes_on_in_for(instructions: tuple[dis.Instruction, ...], flow: tuple[tuple[int, ...], ...], place: int) -> bool:
-    while instructions[place].opname in _BETWEEN and len(flow[place]) == 1:
-        place = flow[place][0]
+def _goes_on_in_for(instructions: tuple[dis.Instruction, ...], ways: tuple[tuple[int, ...], ...], place: int) -> bool:
+    while instructions[place].opname in _BETWEEN and len(ways[place]) == 1:
+        place = ways[place][0]
     return instructions[place].opname == "FOR_ITER"
 
 
-@functools.lru_cache(maxsize=512)
-def _handlers(code: CodeType) -> tuple[tuple[int, int, int], ...]:
-    """Return first offset, last offset and handler's offset of each protected range. Before 3.11 jumps tell them."""
-    if sys.version_info < (3, 11):
-        return ()
-    entries = dis._parse_exception_table(code)  # type: ignore[attr-defined]  # private
-    return tuple((e.start, e.end, e.target) for e in entries)
-
-
 def _live_in_handlers(code: CodeType, position: int, live: tuple[frozenset[str], ...]) -> frozenset[str]:
-    instructions = _instructions(code)
+    instructions = instructions_of(code)
     offset = instructions[position].offset
     names: frozenset[str] = frozenset()
-    for start, end, target in _handlers(code):
+    for start, end, target in handlers(code):
         if start <= offset < end:
             place = next((n for n, i in enumerate(instructions) if i.offset == target), None)
             if place is not None:
@@ -276,9 +274,10 @@ def _live_in_handlers(code: CodeType, position: int, live: tuple[frozenset[str],
 
 
 @functools.lru_cache(maxsize=512)
-def _live_in(code: CodeType) -> tuple[frozenset[str], ...]:
+def _live_in(code: CodeType, never: frozenset[int]) -> tuple[frozenset[str], ...]:
     """Return for each instruction which variables may be needed from it on before they are written."""
-    instructions, successors = _instructions(code), _successors(code)
+    instructions = instructions_of(code)
+    successors = _successors(code, never)
     effects = [
         (frozenset(reads), frozenset(writes)) for reads, writes in map(_effect, instructions, (*instructions[1:], None))
     ]
@@ -287,11 +286,11 @@ def _live_in(code: CodeType) -> tuple[frozenset[str], ...]:
         uses = _uses(code, _READ_ANY)
         effects = [(every, w) if place in uses else (r, w) for place, (r, w) in enumerate(effects)]
     places = {instruction.offset: place for place, instruction in enumerate(instructions)}
-    handlers: list[list[int]] = [[] for _ in instructions]
-    for start, end, target in _handlers(code):
+    leads_to: list[list[int]] = [[] for _ in instructions]
+    for start, end, target in handlers(code):
         for place, instruction in enumerate(instructions):
             if start <= instruction.offset < end and target in places:
-                handlers[place].append(places[target])
+                leads_to[place].append(places[target])
     live: list[frozenset[str]] = [frozenset()] * len(instructions)
     changed = True
     while changed:
@@ -302,7 +301,7 @@ def _live_in(code: CodeType) -> tuple[frozenset[str], ...]:
                 after |= live[successor]
             reads, writes = effects[place]
             names = reads | (frozenset(n for n in after if _name(n) not in writes) if writes else after)
-            for handler in handlers[place]:
+            for handler in leads_to[place]:
                 names |= live[handler]
             if names != live[place]:
                 live[place] = names

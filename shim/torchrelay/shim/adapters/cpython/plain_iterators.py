@@ -95,7 +95,8 @@ def _words(obj: Any, kind: Any) -> Any:
 
 def _read(obj: Any, skip: frozenset[int]) -> IteratorPlace:
     values = {id(value): value for value in gc.get_referents(obj)}
-    numbers, held = [], {}
+    numbers = []
+    held = {}
     for place, word in enumerate(_words(obj, ctypes.c_uint64)):
         own = word in values and not isinstance(values[word], type)
         if place in skip:
@@ -179,7 +180,8 @@ def _try(cls: type) -> frozenset[int] | None:
 def _goes_on(cls: type, skip: frozenset[int], drawn: int) -> bool:
     """Return whether an iterator of the type yields again what it did, and another one that is written alike yields the same."""
     source = _source()
-    one, other = _MAKERS[cls](source), made(cls)
+    one = _MAKERS[cls](source)
+    other = made(cls)
     for _ in range(drawn):
         next(one)
     place = _read(one, skip)

@@ -23,7 +23,8 @@ def _read(obj: threading.local) -> Arguments | None:
     places = [place for place, value in enumerate(held) if value is type(obj)]
     if not places or type(held[places[-1] + 1]) is not tuple:
         return None
-    args, rest = held[places[-1] + 1], held[places[-1] + 2 :]
+    args = held[places[-1] + 1]
+    rest = held[places[-1] + 2 :]
     has_names = bool(rest) and type(rest[0]) is dict and bool(rest[0]) and all(type(key) is str for key in rest[0])
     return args, dict(rest[0]) if has_names else {}
 

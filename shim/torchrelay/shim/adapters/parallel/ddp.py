@@ -50,6 +50,7 @@ class Wrappers:
 
     def add(self, ddp: DistributedDataParallel) -> None:
         self._living[self.built] = ddp
+        _built_as[ddp] = self.built
         self.built += 1
 
     def numbered(self) -> list[tuple[int, DistributedDataParallel]]:
@@ -73,6 +74,15 @@ class Wrappers:
 
     def __len__(self) -> int:
         return len(self.numbered())
+
+
+_built_as: weakref.WeakKeyDictionary[DistributedDataParallel, int] = weakref.WeakKeyDictionary()
+NOT_BUILT_HERE = 1 << 62
+
+
+def place_among_built(ddp: DistributedDataParallel) -> int:
+    """Return the wrapper's number; NOT_BUILT_HERE for one that was copied."""
+    return _built_as.get(ddp, NOT_BUILT_HERE)
 
 
 def check_supported() -> None:

@@ -46,7 +46,9 @@ class ReadyOrder:
         """How many synchronised forwards have begun; counted only for a static graph."""
         self.late = False
         """Whether a static graph's reducer was made anew after the first backward: it would go by the third."""
-        self._got_gradients, self._averages = False, False
+        self._got_gradients = False
+        self._averages = False
+        self._parameters = [weakref.ref(parameter) for parameter in parameters]
         which = weakref.ref(ddp)
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(functools.partial(self._ready, which, index))
@@ -57,13 +59,18 @@ class ReadyOrder:
     def bypassed(self) -> bool:
         """Return whether gradients of this step came without a synchronised forward.
 
-        The script then calls the module inside of the wrapper. That is not seen once the reducer has rebuilt its buckets; by then
-        ranks have been compared.
+        The script then calls the module inside of the wrapper. Once the reducer has rebuilt its buckets, gradients that are there
+        count as this step's: they may be older, as those of a model that this step does not train.
         """
-        return self._got_gradients and not self._averages
+        return not self._averages and (self._got_gradients or (not self._hooks and self._has_gradients()))
+
+    def _has_gradients(self) -> bool:
+        there = (ref() for ref in self._parameters)
+        return any(parameter is not None and parameter.grad is not None for parameter in there)
 
     def step_begins(self) -> None:
-        self._got_gradients, self._averages = False, False
+        self._got_gradients = False
+        self._averages = False
 
     def _ready(self, which: Callable[[], DistributedDataParallel | None], index: int, _parameter: torch.Tensor) -> None:
         self._got_gradients = True
@@ -101,7 +108,8 @@ class ReadyOrder:
         """Go on from so many forwards of a static graph, whose reducer is made anew there."""
         if forwards < _SETTLED:
             self.indices.clear()
-        self.forwards, self.late = forwards, forwards == 1
+        self.late = forwards == 1
+        self.forwards = forwards
 
     def close(self) -> None:
         for hook in self._hooks:
@@ -134,7 +142,8 @@ def layout(ddp: DistributedDataParallel, ready: ReadyOrder) -> Layout:
     buckets: Layout = []
     for used in (ready.indices, unused):  # those that get no gradient have buckets of their own, the last ones
         if used:
-            tensors, places = [parameters[i] for i in used], list(range(len(used)))
+            tensors = [parameters[i] for i in used]
+            places = list(range(len(used)))
             made, _ = dist._compute_bucket_assignment_by_size(tensors, limits, [sparse[i] for i in used], places)
             buckets += [[used[place] for place in bucket] for bucket in made]
     return buckets
@@ -192,7 +201,8 @@ class Layouts:
 
         The backward is complete there, and peers may be past the gate.
         """
-        before, wrappers = self._latest(), self.wrappers.numbered()
+        before = self._latest()
+        wrappers = self.wrappers.numbered()
         settled = before is self._settled and before.keys() == {number for number, _ in wrappers}
         now = before if settled else self._look(before, wrappers)
         kept = self._known.get(boundary - 1)
@@ -201,7 +211,8 @@ class Layouts:
     def _look(self, before: Known, wrappers: Sequence[tuple[int, DistributedDataParallel]]) -> Known:
         now = {}
         for number, ddp in wrappers:
-            rebuilt, ready = _has_rebuilt(ddp), self._ready[ddp]
+            rebuilt = _has_rebuilt(ddp)
+            ready = self._ready[ddp]
             carried = before.get(number, _NOTHING).layout
             # Until it has rebuilt its buckets itself it has those that it was made with: every rank knows the same ones then.
             present = layout(ddp, ready) if rebuilt or not carried else carried
@@ -250,7 +261,7 @@ class Layouts:
                 _begin_again(ddp, there.layout if target > 0 else [])
 
     def abandoned(self) -> None:
-        """Make the reducers ready again after a migration that came to nothing, in all ranks that stood still for it."""
+        """Make the reducers ready again after an exchange of communicators that came to nothing: in all ranks, or in none."""
         known = self._latest()
         for number, ddp in self.wrappers.numbered():
             if ddp.static_graph and number in known:

@@ -67,7 +67,8 @@ def of_default_group(environ: Mapping[str, str]) -> dist.Store | None:
 
 def connects_to_it(environ: Mapping[str, str], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Return whether these arguments of TCPStore are those of a client of the store that outlives rank 0, and it is there."""
-    asked, place = _asked(args, kwargs), _lasting(environ)
+    asked = _asked(args, kwargs)
+    place = _lasting(environ)
     is_its = place is not None and place == (asked.get("host_name"), asked.get("port")) and not asked.get("is_master")
     return place is not None and is_its and _find(*place) is not None
 
@@ -82,7 +83,8 @@ def _asked(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _place(environ: Mapping[str, str]) -> tuple[str, int] | None:
-    host, port = environ.get("MASTER_ADDR", ""), environ.get("MASTER_PORT", "")
+    host = environ.get("MASTER_ADDR", "")
+    port = environ.get("MASTER_PORT", "")
     return (host, int(port)) if host and port.isdecimal() else None
 
 

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from torch._C import _distributed_c10d
 
 _dump: Any = getattr(_distributed_c10d, "_dump_nccl_trace", None)
-_BEGUN, _QUEUED = "started", "scheduled"
+_BEGUN = "started"
+_QUEUED = "scheduled"
 
 
 class WaitingCollective(NamedTuple):

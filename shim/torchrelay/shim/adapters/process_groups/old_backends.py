@@ -31,7 +31,8 @@ class OldBackends:
     def __init__(self) -> None:
         library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
         self._release = library[_RELEASE]
-        self._release.argtypes, self._release.restype = [ctypes.c_void_p], None
+        self._release.argtypes = [ctypes.c_void_p]
+        self._release.restype = None
         self._table = ctypes.addressof(ctypes.c_char.in_dll(library, _TABLE)) + _TABLE_HEADER_BYTES
 
     def forget(self, group: Any) -> bool:
@@ -43,7 +44,8 @@ class OldBackends:
         address = self._address(group)
         if address is None:
             return False
-        present, names = groups.communicators(group), groups.backend_names(group)
+        present = groups.communicators(group)
+        names = groups.backend_names(group)
         self._release(address)
         for device, communicator in present.items():
             group._register_backend(device, groups.first_type(names[device.type]), communicator)

@@ -131,6 +131,12 @@ def communicators(group: Any) -> dict[torch.device, Any]:
     return {device: group._get_backend(device) for device in device_types(group)}
 
 
+def default_timeout_s() -> float:
+    """Return the timeout of the default process group's collectives; 0 where there is no such group."""
+    world = dist.group.WORLD
+    return 0.0 if world is None else timeout_of(world).total_seconds()
+
+
 def timeout_of(group: Any) -> timedelta:
     """Return the timeout that collectives of the group have now."""
     return timeout_of_communicator(group._get_backend(device_types(group)[0]))
@@ -207,7 +213,8 @@ def fakes() -> Iterator[Any]:
 
     A plugin that torch knows costs every group of `cpu:gloo` its name: so torch knows this one within the context alone.
     """
-    plugins, by_device = dist.Backend._plugins, dist.Backend.default_device_backend_map
+    plugins = dist.Backend._plugins
+    by_device = dist.Backend.default_device_backend_map
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     if _FAKE in plugins and not _fake:
@@ -344,7 +351,8 @@ def be_member_of(wanted: Sequence[tuple[Any, ...]], unconnected: Unconnected) ->
 
 
 def _make_fake(name: str, ranks: Sequence[int], backend: str, text: str, unconnected: Unconnected) -> None:
-    members, default = list(ranks), c10d._get_default_group()
+    members = list(ranks)
+    default = c10d._get_default_group()
     with fakes():
         group, _ = c10d._new_process_group_helper(
             len(members),

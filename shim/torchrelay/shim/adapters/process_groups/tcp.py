@@ -18,8 +18,11 @@ from typing import NamedTuple
 from torchrelay.shim.adapters.process_groups.sockets import Inode, tcp_sockets
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
-_SO_TYPE, _SO_DOMAIN, _SO_ATTACH_FILTER = 3, 39, 26
-_TCP_INFO, _ESTABLISHED = 11, 1
+_SO_TYPE = 3
+_SO_DOMAIN = 39
+_SO_ATTACH_FILTER = 26
+_TCP_INFO = 11
+_ESTABLISHED = 1
 _INFO = struct.Struct("=BBBBB3x13I")
 """State, two bytes, probes and backoff; then times in microseconds and milliseconds, the last one since an acknowledgement came."""
 _KEEPALIVE = (
@@ -136,7 +139,8 @@ def _is_connected(fd: int) -> bool:
 
 
 def _get(fd: int, level: int, name: int, size_bytes: int) -> bytes:
-    data, size = ctypes.create_string_buffer(size_bytes), ctypes.c_uint32(size_bytes)
+    data = ctypes.create_string_buffer(size_bytes)
+    size = ctypes.c_uint32(size_bytes)
     if _LIBC.getsockopt(fd, level, name, data, ctypes.byref(size)) != 0:
         raise _error()
     return data.raw[: size.value]
@@ -152,10 +156,12 @@ def _set(fd: int, level: int, name: int, value: bytes) -> None:
 
 
 def _address(call: ctypes._NamedFuncPointer, fd: int) -> str:
-    data, size = ctypes.create_string_buffer(128), ctypes.c_uint32(128)
+    data = ctypes.create_string_buffer(128)
+    size = ctypes.c_uint32(128)
     if call(fd, data, ctypes.byref(size)) != 0:
         raise _error()
-    family, port = struct.unpack_from("=H", data)[0], struct.unpack_from("!H", data, 2)[0]
+    family = struct.unpack_from("=H", data)[0]
+    port = struct.unpack_from("!H", data, 2)[0]
     if family == socket.AF_INET:
         return f"{socket.inet_ntop(socket.AF_INET, data.raw[4:8])}:{port}"
     host = socket.inet_ntop(socket.AF_INET6, data.raw[8:24])

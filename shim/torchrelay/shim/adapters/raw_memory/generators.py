@@ -61,7 +61,9 @@ class NumpyMarker:
         if bits is None:
             return None
         if bits is not self._bits or state is not self._state:
-            self._bits, self._state, self._views = bits, state, self._look(state, bits)
+            self._views = self._look(state, bits)
+            self._bits = bits
+            self._state = state
         return [*map(_RAW, self._views)] or None
 
     def _look(self, state: Any, bits: Any) -> tuple[Any, ...]:

@@ -27,7 +27,8 @@ def read(address: int, size_bytes: int) -> bytes:
 _compare = ctypes.PyDLL(
     None
 ).memcmp  # it keeps the interpreter's lock: no other thread can move what is compared meanwhile
-_compare.argtypes, _compare.restype = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t), ctypes.c_int
+_compare.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+_compare.restype = ctypes.c_int
 
 
 def same_bytes(one: int, other: int, size_bytes: int) -> bool:

@@ -120,7 +120,8 @@ class Words:
         """Watch these addresses. `owners`: in order, one for each address."""
         self._nothing: list[Any] = []
         """Stays empty: its length is read last, and in place of what was forgotten."""
-        addresses, self._owner_of = [*addresses, of_length(self._nothing)], [*owners]
+        addresses = [*addresses, of_length(self._nothing)]
+        self._owner_of = [*owners]
         with torch._C.DisableTorchFunction(), torch.inference_mode(False):
             places = torch.tensor(addresses, dtype=torch.int64, device="cpu")
             self._lowest = int(places.min())

@@ -24,7 +24,8 @@ _BEFORE_WORDS = 8 + 4 + 4 + 4
 _WORDS = struct.Struct("624I")
 _AS_TOLD = struct.Struct("<Qiiq624QdddixxxxfB3x")
 """`the_initial_seed`, `left`, `seeded`, `next`, `state`, `normal_x`, `normal_y`, `normal_rho`, `normal_is_valid`; the float."""
-_TOLD_WORDS, _TOLD_WORDS_AT = struct.Struct("624Q"), 24
+_TOLD_WORDS = struct.Struct("624Q")
+_TOLD_WORDS_AT = 24
 _WORDS_WITHIN = 128
 """Before the words are `c10::GeneratorImpl` and the engine's counters: no more bytes than this."""
 

@@ -128,5 +128,6 @@ def replica_ranks(tensor: Any) -> list[int]:
 
 def laid_out_alike(one: Any, other: Any) -> bool:
     """Return whether both are spread over the same ranks in the same way."""
-    a, b = one._spec, other._spec
+    a = one._spec
+    b = other._spec
     return bool(a.mesh == b.mesh and a.placements == b.placements and a.shape == b.shape)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import ExitStack
+from types import FrameType
 from typing import Any
 
 from torch import overrides
@@ -22,6 +23,7 @@ from torch.overrides import (
     _push_mode,
 )
 
+_OURS = "torchrelay."
 _torchs_own = overrides.has_torch_function
 
 
@@ -54,3 +56,13 @@ def _has_torch_function(args: Iterable[Any]) -> bool:
             for _ in modes:
                 without.enter_context(_pop_mode_temporarily())
         return _torchs_own(args)
+
+
+def is_ours(frame: FrameType | None) -> bool:
+    """Return whether torchrelay called a function of torch, and not the script. `frame`: of a mode that is told of the call."""
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if not (module == "torch" or module.startswith("torch.") or frame.f_code.co_name == "__torch_function__"):
+            return bool(module.startswith(_OURS))
+        frame = frame.f_back
+    return False

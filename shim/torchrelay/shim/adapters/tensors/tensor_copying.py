@@ -16,7 +16,8 @@ import torch
 
 from torchrelay.protocol.errors import UnsupportedError
 
-_ONE, _MANY = "copy_", "_foreach_copy_"
+_ONE = "copy_"
+_MANY = "_foreach_copy_"
 
 
 def check_supported() -> None:

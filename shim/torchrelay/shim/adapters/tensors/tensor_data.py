@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from torchrelay.protocol.errors import UnsupportedError
+from torchrelay.shim.adapters.tensors.lazy_modules import is_lazy
 
 
 def check_supported() -> None:
@@ -23,6 +24,8 @@ def check_supported() -> None:
 
 class DataAccess:
     """Call `on_get(tensor, alias)` after each access, and `on_set(tensor)` before other memory is assigned, from `begin` to `end`.
+
+    Not for a tensor that gets its shape in this way: it had no memory.
 
     `module.to(device)` and `module.float()` assign to each parameter what it has, where it is on that device or of that type
     already.
@@ -37,7 +40,7 @@ class DataAccess:
             return alias
 
         def put(tensor: Any, value: Any) -> None:
-            if not _is_same_memory(tensor, value):
+            if not (is_lazy(tensor) or _is_same_memory(tensor, value)):
                 on_set(tensor)
             original.__set__(tensor, value)
 

@@ -57,7 +57,8 @@ class _Space(MutableMapping[str, Any]):
     """A space whose names are compiled. Setting another name, or deleting one, raises StateMismatchError."""
 
     def __init__(self, part: Any, names: tuple[str, ...]) -> None:
-        self._part, self._names = part, names
+        self._part = part
+        self._names = names
         self._known = frozenset(names)
 
     def __getitem__(self, name: str) -> Any:
@@ -91,7 +92,8 @@ class ScriptFields(_Space):
         buffers = {name for name, _ in _C.BufferDict(module._c).items()}
         names = [n for n, is_parameter in attributes(module._c).items() if not is_parameter and n not in buffers | _OWN]
         super().__init__(module._c, tuple(sorted(names)))
-        self._python, self._machinery = module.__dict__, machinery
+        self._python = module.__dict__
+        self._machinery = machinery
         self._latest: dict[str, Any] = {}
 
     def _later(self) -> list[str]:

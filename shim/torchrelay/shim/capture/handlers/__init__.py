@@ -6,7 +6,6 @@ Within `capture` only `walks` and `records` may import it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from torchrelay.shim.capture.handlers import (
     arrays,
@@ -24,11 +23,9 @@ from torchrelay.shim.capture.handlers import (
     variables,
 )
 from torchrelay.shim.capture.handlers.handler import Handler
+from torchrelay.shim.capture.models.modules import ModuleTrees
+from torchrelay.shim.capture.state.host_state import StateNode
 from torchrelay.shim.capture.values.kinds import Kind
-
-if TYPE_CHECKING:
-    from torchrelay.shim.capture.models.modules import ModuleTrees
-    from torchrelay.shim.capture.state.host_state import StateNode
 
 _FAMILIES = (
     arrays,

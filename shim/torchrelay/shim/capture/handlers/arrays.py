@@ -13,9 +13,10 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.handlers.containers import BULK_LENGTH
 from torchrelay.shim.capture.handlers.handler import Handler, of_same_class
 from torchrelay.shim.capture.models.aliases import Alias, as_tensor, is_by_value, memory_of
+from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.state.change_detection import WalkAnew
 from torchrelay.shim.capture.state.edges import same_items
-from torchrelay.shim.capture.state.host_state import Inside
+from torchrelay.shim.capture.state.host_state import Inside, StateNode
 from torchrelay.shim.capture.state.key_text import text_of
 from torchrelay.shim.capture.values import large_arrays, small
 from torchrelay.shim.capture.values.alike import alike
@@ -24,10 +25,8 @@ from torchrelay.shim.capture.values.kinds import PLAIN, Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.models.modules import ModuleTrees
     from torchrelay.shim.capture.records.encode import EncodedNode, Encoder
     from torchrelay.shim.capture.records.rebuild import StateRebuild
-    from torchrelay.shim.capture.state.host_state import StateNode
     from torchrelay.shim.capture.walks.walk import Walk
 
 
@@ -52,7 +51,8 @@ def _capture(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
 
 
 def _same(trees: ModuleTrees, node: StateNode) -> bool:
-    now, then = node.obj, node.content
+    now = node.obj
+    then = node.content
     if isinstance(then, Alias):
         if trees.owner_of_array(now) is None:
             raise WalkAnew

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.handlers.handler import Handler, encode_mapping, of_same_class
+from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.state.edges import same_items, same_mapping
 from torchrelay.shim.capture.state.host_state import Inside, Nth, StateNode
 from torchrelay.shim.capture.state.key_text import text_of
@@ -31,7 +32,6 @@ from torchrelay.shim.capture.values.long_list import LONG, LongContent, decoded
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.models.modules import ModuleTrees
     from torchrelay.shim.capture.records.encode import EncodedNode, Encoder
     from torchrelay.shim.capture.records.rebuild import StateRebuild
     from torchrelay.shim.capture.walks.walk import Walk
@@ -75,7 +75,8 @@ def _since_boundary(walk: Walk, content: LongContent) -> LongContent:
 
 
 def _same_list(trees: ModuleTrees, node: StateNode) -> bool:
-    obj, content = node.obj, node.content
+    obj = node.obj
+    content = node.content
     if type(content) is list:
         return same_items(obj if type(obj) is list else list_items(obj), content)
     now = trees.long_lists.look(obj)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch.utils.data import IterableDataset
@@ -11,9 +12,11 @@ from torchrelay.shim.capture.handlers.handler import Handler, encode_mapping, ma
 from torchrelay.shim.capture.handlers.objects import fill_attributes
 from torchrelay.shim.capture.iteration import data_changes
 from torchrelay.shim.capture.iteration.loader_order import LOADER_OF
+from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.state.change_detection import WalkAnew
+from torchrelay.shim.capture.state.data_origins import Maker, Origin, Place
 from torchrelay.shim.capture.state.edges import same_mapping
-from torchrelay.shim.capture.state.host_state import Deep
+from torchrelay.shim.capture.state.host_state import Deep, StateNode
 from torchrelay.shim.capture.state.parts import (
     LOADER_PARTS,
     attributes,
@@ -31,28 +34,46 @@ from torchrelay.shim.capture.state.parts import (
 )
 from torchrelay.shim.capture.state.tags import OPAQUE
 from torchrelay.shim.capture.values.base_types import make_object
-from torchrelay.shim.capture.values.kinds import Kind, kind_of
-from torchrelay.shim.capture.values.replay_point import ABSENT
+from torchrelay.shim.capture.values.kinds import DATA, Kind, kind_of
+from torchrelay.shim.capture.values.replay_point import ABSENT, ReplayPoint
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.models.modules import ModuleTrees
     from torchrelay.shim.capture.records.encode import EncodedNode, Encoder
     from torchrelay.shim.capture.records.rebuild import StateRebuild
-    from torchrelay.shim.capture.state.host_state import StateNode
-    from torchrelay.shim.capture.values.replay_point import ReplayPoint
     from torchrelay.shim.capture.walks.walk import Walk
 
 
 class DataForm(NamedTuple):
     """What making a loader or a data set takes beside its content. Written as a plain tuple.
 
-    `is_made`: training has made it, so nothing that a new process has can stand for it. `lacking`: attributes that are not carried.
-    `arguments`: what torch keeps of those that a loader was made with.
+    The first four are those of its origin. Where training has made it, nothing that set-up makes can stand for it. `lacking`:
+    attributes that are not carried. `arguments`: what torch keeps of those that a loader was made with. `content`: digests of what
+    is not carried, as far as they are known.
     """
 
-    is_made: bool
+    maker: int
+    number: int
+    seen_at: int
+    place: Place
     lacking: tuple[str, ...] = ()
     arguments: Any = ()
+    content: Mapping[str, bytes] = MappingProxyType({})
+
+    @classmethod
+    def of(cls, origin: Origin, lacking: Iterable[str] = (), arguments: Any = ()) -> DataForm:
+        place = origin.place if origin.maker is Maker.EACH_PROCESS else ()
+        names = tuple(lacking)
+        content = {name: found for name, found in (origin.content or {}).items() if name in names or name in arguments}
+        return cls(int(origin.maker), origin.number, origin.seen_at, place, names, arguments, content)
+
+    @property
+    def is_made(self) -> bool:
+        return self.maker != Maker.EACH_PROCESS
+
+    @property
+    def is_any_content(self) -> bool:
+        """Return whether nothing tells what was in it: only the process that has made it knows."""
+        return self.maker == Maker.STEP and bool(self.lacking) and not self.content
 
 
 def form_of(node: EncodedNode) -> DataForm:
@@ -65,22 +86,37 @@ def _note(walk: Walk, obj: Any, parent: int) -> None:
 
     A generator of set-up's is begun anew in a new process, and makes its own.
     """
-    made, nodes = walk.trees.made_data, walk.state.nodes
+    made = walk.trees.data_origins
+    nodes = walk.state.nodes
     if made.knows(obj):
         return
     number = parent
     while number >= 0 and (nodes[number].kind is not Kind.GENERATOR or made.is_made(nodes[number].obj)):
         number = nodes[number].parent
     below = data_changes.data_sets_below(obj) if kind_of(type(obj)) is Kind.DATASET else ()
-    made.note((obj, *below), made=made.fresh_is_made and number < 0)
+    made.note((obj, *below), made.fresh() if number < 0 else Maker.EACH_PROCESS)
+
+
+def _carry_if_light(walk: Walk, obj: Any) -> None:
+    """Make all attributes state of what an earlier iteration of an outer loop has made, if they are little.
+
+    A new process may make the like itself, where it finds none. So what is much is left to it.
+    """
+    if walk.trees.data_origins.maker(obj) is Maker.ITERATION:
+        names = own_attributes(obj).keys()
+        if not names <= data_changes.carried(obj).keys() and data_changes.is_light(obj):
+            data_changes.carry(obj, names)
 
 
 def _capture_loader(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
     """Capture what is below the replay point: what decides the order of the data, and what a class or the script has set."""
     _note(walk, obj, parent)
+    _carry_if_light(walk, obj)
     content = _own_of_loader(obj)
     edges = {**_arguments(walk.trees, obj), **_not_plain(content), **below_loader(obj)}
-    walk.push(walk.add(kind, obj, parent, key, content), edges)
+    number = walk.add(kind, obj, parent, key, content)
+    walk.state.nodes[number].seen = walk.trees.data_origins.maker(obj)
+    walk.push(number, edges)
 
 
 def _own_of_loader(obj: Any) -> dict[str, Any]:
@@ -88,14 +124,15 @@ def _own_of_loader(obj: Any) -> dict[str, Any]:
 
 
 def _arguments(trees: ModuleTrees, obj: Any) -> dict[str, Any]:
-    return _not_plain(made_with(obj)) if trees.made_data.is_made(obj) else {}
+    return _not_plain(made_with(obj)) if trees.data_origins.is_made(obj) else {}
 
 
 def _same_loader(trees: ModuleTrees, node: StateNode) -> bool:
     content = _own_of_loader(node.obj)
     edges = {key: value for key, value in node.edges if type(key) is not Deep}
     return (
-        same_mapping(content, node.content)
+        node.seen is trees.data_origins.maker(node.obj)
+        and same_mapping(content, node.content)
         and same_mapping({**_arguments(trees, node.obj), **_not_plain(content), **loader_parts(node.obj)}, edges)
         and still_there(node.obj, node.edges)
     )
@@ -107,8 +144,9 @@ def _undo_loader(node: StateNode) -> None:
 
 def _form_of_loader(encoder: Encoder, node: StateNode) -> tuple[Any, ...]:
     """Return the form of a loader. Its data set is too much to be written down."""
-    if not encoder.state.made_data.is_made(node.obj):
-        return tuple(DataForm(False))
+    origin = encoder.state.data_origins.origin(node.obj)
+    if origin.maker is Maker.EACH_PROCESS:
+        return tuple(DataForm.of(origin))
     arguments = {
         name: encoder.reference(value) or (OPAQUE, type(value).__qualname__)
         if name in LOADER_PARTS and value is not None
@@ -116,7 +154,7 @@ def _form_of_loader(encoder: Encoder, node: StateNode) -> tuple[Any, ...]:
         for name, value in made_with(node.obj).items()
     }
     own = (name for name in own_attributes(node.obj) if name not in node.content)
-    return tuple(DataForm(True, tuple(own), arguments))
+    return tuple(DataForm.of(origin, own, arguments))
 
 
 def _make_data(rebuild: StateRebuild, node: EncodedNode) -> Any:
@@ -147,7 +185,8 @@ def _of_loader(parent: Any, key: Any) -> Any:
 
 def _capture_loader_iterator(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
     """Capture an iterator with its loader, which nothing else may hold any more: in a new process the loader has to make it."""
-    number, loader = walk.add(kind, obj, parent, key, None), LOADER_OF.get(obj)
+    number = walk.add(kind, obj, parent, key, None)
+    loader = LOADER_OF.get(obj)
     if loader is not None:
         _note(walk, loader, number)
         if kind_of(type(loader.dataset)) is Kind.DATASET:
@@ -157,24 +196,26 @@ def _capture_loader_iterator(walk: Walk, kind: Kind, obj: Any, parent: int, key:
 
 
 def _carry_made_data(walk: Walk, iterator: Any, loader: Any) -> None:
-    """Make all attributes state of what training has made: the loader, and the data sets that it draws from.
+    """Make all attributes state of what steps have made: the loader, and the data sets that it draws from.
 
     Raises WalkAnew where a walk that goes on from another one has met it before.
     """
-    made, dataset = walk.trees.made_data, loader.dataset
-    if id(iterator) in made.of_loops or not made.is_made(loader):
+    made = walk.trees.data_origins
+    dataset = loader.dataset
+    if id(iterator) in made.of_loops or made.maker(loader) is not Maker.STEP:
         return
     data = (dataset, *data_changes.data_sets_below(dataset)) if kind_of(type(dataset)) is Kind.DATASET else ()
-    for owner in filter(made.is_made, (loader, *data)):
+    for owner in (loader, *data):
         names = own_attributes(owner)
-        if names.keys() <= data_changes.carried(owner).keys():
+        if made.maker(owner) is not Maker.STEP or names.keys() <= data_changes.carried(owner).keys():
             continue
         data_changes.carry(owner, names)
         number = walk.state.index.get(id(owner))
         if number is not None:
             if walk.state.takes_over:
                 raise WalkAnew
-            node, carried = walk.state.nodes[number], data_changes.carried(owner)
+            node = walk.state.nodes[number]
+            carried = data_changes.carried(owner)
             new = {name: value for name, value in carried.items() if name not in node.content}
             node.content = {**node.content, **new}
             walk.push(number, _not_plain(new))
@@ -205,10 +246,9 @@ def _of_replay_point(parent: Any, key: Any) -> Any:
 
 
 def _form_of_dataset(encoder: Encoder, node: StateNode) -> tuple[Any, ...]:
-    is_made = encoder.state.made_data.is_made(node.obj)
-    return tuple(
-        DataForm(is_made, tuple(name for name in attributes(node.obj) if is_made and name not in node.content))
-    )
+    origin = encoder.state.data_origins.origin(node.obj)
+    names = attributes(node.obj) if origin.maker is not Maker.EACH_PROCESS else ()
+    return tuple(DataForm.of(origin, (name for name in names if name not in node.content)))
 
 
 def _is_whole_dataset(rebuild: StateRebuild, node: EncodedNode) -> bool:
@@ -216,11 +256,22 @@ def _is_whole_dataset(rebuild: StateRebuild, node: EncodedNode) -> bool:
 
 
 def _capture_dataset(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
-    """Capture what of a data set is state: plain attributes, generators, and containers once training has changed them."""
+    """Capture what of a data set is state: plain attributes, generators, and containers once training has changed them.
+
+    Which data sets it draws from is state, too, though their content is not.
+    """
     _note(walk, obj, parent)
+    _carry_if_light(walk, obj)
     content, generators = below_dataset(obj)
     carried = data_changes.carried(obj)
-    walk.push(walk.add(kind, obj, parent, key, {**content, **carried}), {**generators, **_not_plain(carried)})
+    number = walk.add(kind, obj, parent, key, {**content, **_data_of(generators), **carried})
+    walk.state.nodes[number].seen = walk.trees.data_origins.maker(obj)
+    walk.push(number, {**generators, **_not_plain(carried)})
+
+
+def _data_of(below: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return the data sets and loaders among what hangs below a data set right away."""
+    return {name: value for name, value in below.items() if type(name) is str and kind_of(type(value)) in DATA}
 
 
 def _not_plain(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -232,7 +283,8 @@ def _same_dataset(trees: ModuleTrees, node: StateNode) -> bool:
     carried = data_changes.carried(node.obj)
     edges = {key: value for key, value in node.edges if type(key) is not Deep}
     return (
-        same_mapping({**plain, **carried}, node.content)
+        node.seen is trees.data_origins.maker(node.obj)
+        and same_mapping({**plain, **_data_of({**below, **loaders_below(node.obj)}), **carried}, node.content)
         and same_mapping({**below, **loaders_below(node.obj), **_not_plain(carried)}, edges)
         and still_there(node.obj, node.edges)
     )

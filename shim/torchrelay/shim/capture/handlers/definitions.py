@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchrelay.shim.capture.handlers.containers import capture_inside
 from torchrelay.shim.capture.handlers.handler import Handler, encode_mapping, of_same_class
+from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.state.edges import NOTHING
 from torchrelay.shim.capture.state.host_state import Fields, StateNode
 from torchrelay.shim.capture.state.parts import set_class_attributes
@@ -14,7 +15,6 @@ from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.models.modules import ModuleTrees
     from torchrelay.shim.capture.records.encode import EncodedNode, Encoder
     from torchrelay.shim.capture.records.rebuild import StateRebuild
     from torchrelay.shim.capture.walks.walk import Walk
@@ -38,7 +38,9 @@ def _capture_function(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -
     if not callables.is_users_function(obj):
         capture_inside(walk, kind, obj, parent, key)
         return
-    content, fields, defaults = callables.variables(obj), callables.fields(obj), callables.defaults(obj)
+    content = callables.variables(obj)
+    fields = callables.fields(obj)
+    defaults = callables.defaults(obj)
     walk.define(vars(obj), None)
     if content or defaults or fields:
         number = walk.add(kind, obj, parent, key, content)

@@ -17,6 +17,7 @@ from torchrelay.shim.capture.handlers.handler import Handler
 from torchrelay.shim.capture.iteration import generator_position as stands
 from torchrelay.shim.capture.iteration.generator_position import CodeOrigin, GeneratorStand
 from torchrelay.shim.capture.iteration.loader_order import LoaderIter
+from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.state.change_detection import WalkAnew
 from torchrelay.shim.capture.state.edges import not_plain
 from torchrelay.shim.capture.state.host_state import StateNode
@@ -24,7 +25,6 @@ from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.models.modules import ModuleTrees
     from torchrelay.shim.capture.records.encode import EncodedNode, Encoder
     from torchrelay.shim.capture.records.rebuild import StateRebuild
     from torchrelay.shim.capture.walks.walk import Walk
@@ -97,8 +97,8 @@ def _capture_generator(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) 
     if found is None or not stands.is_whole(obj):
         _name(walk, obj, parent, key)
         return
-    made = walk.trees.made_data
-    made.note((obj,), made=made.fresh_is_made)
+    made = walk.trees.data_origins
+    made.note((obj,), made.fresh())
     number = walk.add(kind, obj, parent, key, found)
     for name, value in _edges(found):
         walk.edge(number, name, value)
@@ -167,10 +167,12 @@ def _fill_generator(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     is_made = any(made is obj for made in rebuild.made_generators)
     if now.stand is None:
         generator_frames.wake(obj, _anew(rebuild, node))
-        now, is_made = stands.standing(obj), True
+        now = stands.standing(obj)
+        is_made = True
         assert now is not None
     own = {} if is_made else {**now.values, **now.cells}  # what is made has None for all that it was not given
-    found, shared = rebuild.mapping(values, own), rebuild.mapping(cells, own)
+    found = rebuild.mapping(values, own)
+    shared = rebuild.mapping(cells, own)
     lost = [name for name in (*values, *cells) if name not in found and name not in shared]
     if lost:
         raise StateMismatchError(f"the generator {obj.__qualname__}: {lost[0]!r} has state that cannot be carried")

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.capture.handlers.handler import Handler, not_made
+from torchrelay.shim.capture.models.modules import ModuleTrees
+from torchrelay.shim.capture.state.host_state import StateNode
 from torchrelay.shim.capture.values.kinds import Kind
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.models.modules import ModuleTrees
     from torchrelay.shim.capture.records.encode import EncodedNode
     from torchrelay.shim.capture.records.rebuild import StateRebuild
-    from torchrelay.shim.capture.state.host_state import StateNode
     from torchrelay.shim.capture.walks.walk import Walk
 
 

@@ -10,16 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from torchrelay.shim.capture.models.modules import ModuleTrees
+from torchrelay.shim.capture.state.host_state import StateNode
 from torchrelay.shim.capture.state.key_text import text_of
 from torchrelay.shim.capture.state.parts import attributes
 from torchrelay.shim.capture.values.kinds import IMPLIED, Kind, kind_of
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.models.modules import ModuleTrees
     from torchrelay.shim.capture.records.encode import EncodedNode, Encoder
     from torchrelay.shim.capture.records.rebuild import StateRebuild
-    from torchrelay.shim.capture.state.host_state import StateNode
     from torchrelay.shim.capture.walks.walk import Walk
 
 

@@ -10,18 +10,16 @@ from torchrelay.shim.adapters.raw_memory.list_pointers import pointers
 from torchrelay.shim.capture.handlers.handler import Handler, made_for_one_use, not_made
 from torchrelay.shim.capture.models.module_parts import make_module
 from torchrelay.shim.capture.models.module_state import put_bare, put_tree
-from torchrelay.shim.capture.models.modules import TreeContent
+from torchrelay.shim.capture.models.modules import ModuleTrees, TreeContent
 from torchrelay.shim.capture.models.parameter_attributes import OfParameter, attributes_of
-from torchrelay.shim.capture.models.spaces import fields
+from torchrelay.shim.capture.models.spaces import fields, parts
 from torchrelay.shim.capture.state.change_detection import WalkAnew
 from torchrelay.shim.capture.state.host_state import StateNode
 from torchrelay.shim.capture.state.parts import ddp_flags
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
-from torchrelay.shim.tensors.tensor_versions import versions_of
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.models.modules import ModuleTrees
     from torchrelay.shim.capture.records.encode import EncodedNode, Encoder
     from torchrelay.shim.capture.records.rebuild import StateRebuild
     from torchrelay.shim.capture.walks.walk import Walk
@@ -37,7 +35,6 @@ def _capture(walk: Walk, kind: Kind, obj: torch.nn.Module, parent: int, key: Any
         walk.edge(number, place, value)
     for name in tree.hooked_tensors:
         walk.unknown(f"{walk.state.path(number)}.{name} (a hook of the tensor)", parent, key)
-    walk.state.tree_versions.append((tree.large, versions_of([tensor for _, tensor in tree.large])))
 
 
 def _renewed(trees: ModuleTrees, node: StateNode) -> StateNode | None:
@@ -90,7 +87,8 @@ def _child(parent: Any, key: Any) -> Any:
     if type(attribute) is OfParameter:
         found = attributes_of(owner, attribute)
         return ABSENT if found is None else found
-    return fields(owner).get(attribute, ABSENT)
+    own = fields(owner)
+    return own[attribute] if attribute in own else parts(owner).get(attribute, ABSENT)
 
 
 def _capture_ddp(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from torchrelay.shim.adapters.cpython import thread_locals
 from torchrelay.shim.capture.handlers.handler import Handler, attribute, encode_mapping
+from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.state.change_detection import only_fields
 from torchrelay.shim.capture.state.edges import same_mapping
+from torchrelay.shim.capture.state.host_state import StateNode
 from torchrelay.shim.capture.state.parts import attributes, set_attributes
 from torchrelay.shim.capture.values import by_value, callables
 from torchrelay.shim.capture.values.base_types import make_object
@@ -17,10 +19,8 @@ from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.models.modules import ModuleTrees
     from torchrelay.shim.capture.records.encode import EncodedNode, Encoder
     from torchrelay.shim.capture.records.rebuild import StateRebuild
-    from torchrelay.shim.capture.state.host_state import StateNode
     from torchrelay.shim.capture.walks.walk import Walk
 
 

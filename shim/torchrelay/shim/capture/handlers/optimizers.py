@@ -15,6 +15,7 @@ from torchrelay.shim.capture.handlers.handler import Handler, attribute, encode_
 from torchrelay.shim.capture.handlers.objects import fill_attributes
 from torchrelay.shim.capture.models import optimizer_order
 from torchrelay.shim.capture.models.bound_tensors import form_of
+from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.state.change_detection import WalkAnew
 from torchrelay.shim.capture.state.edges import not_plain, same_items, same_mapping
 from torchrelay.shim.capture.state.host_state import StateNode
@@ -27,7 +28,6 @@ from torchrelay.shim.capture.values.replay_point import ABSENT
 _STATE = "state"
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.models.modules import ModuleTrees
     from torchrelay.shim.capture.records.encode import EncodedNode, Encoder
     from torchrelay.shim.capture.records.rebuild import StateRebuild
     from torchrelay.shim.capture.walks.walk import Walk
@@ -59,7 +59,8 @@ def _plain_values(optimizer: torch.optim.Optimizer, before: dict[tuple[int, str]
     """
     found: dict[tuple[int, str], Any] = {}
     orders: list[optimizer_order.Order] = []
-    states, place = optimizer.state, -1
+    states = optimizer.state
+    place = -1
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             place += 1
@@ -79,7 +80,8 @@ def _plain_values(optimizer: torch.optim.Optimizer, before: dict[tuple[int, str]
 
 
 def _renewed(trees: ModuleTrees, node: StateNode) -> StateNode | None:
-    optimizer, edges = node.obj, dict(node.edges)
+    optimizer = node.obj
+    edges = dict(node.edges)
     if optimizer.param_groups is not edges["param_groups"]:
         raise WalkAnew
     kept = [(_STATE, optimizer.state)] if _STATE in edges else []
@@ -88,7 +90,8 @@ def _renewed(trees: ModuleTrees, node: StateNode) -> StateNode | None:
     own = optimizer.__dict__
     if node.seen is not None and node.seen.still_true(own):
         return None
-    content, seen = optimizer_attributes(optimizer), Bindings(own, of_module=False)
+    content = optimizer_attributes(optimizer)
+    seen = Bindings(own, of_module=False)
     if same_mapping(content, node.content):
         node.seen = seen
         return None
@@ -171,7 +174,8 @@ def _fill_group(rebuild: StateRebuild, node: EncodedNode, obj: dict[str, Any]) -
 
 
 def _renewed_state(trees: ModuleTrees, node: StateNode) -> StateNode | None:
-    then, now = node.content, _plain_values(node.seen, node.content)
+    then = node.content
+    now = _plain_values(node.seen, node.content)
     if not now:
         raise WalkAnew
     if len(now) == len(then) and all(map(is_, map(then.get, now, repeat(ABSENT)), now.values())):

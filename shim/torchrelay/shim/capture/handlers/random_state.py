@@ -11,16 +11,16 @@ import torch
 
 from torchrelay.shim.capture.handlers.handler import Handler, not_made
 from torchrelay.shim.capture.iteration import shared_memory
+from torchrelay.shim.capture.models.modules import ModuleTrees
+from torchrelay.shim.capture.state.host_state import StateNode
 from torchrelay.shim.capture.state.parts import numpy_random_state
 from torchrelay.shim.capture.values import small
 from torchrelay.shim.capture.values.alike import alike
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.models.modules import ModuleTrees
     from torchrelay.shim.capture.records.encode import EncodedNode
     from torchrelay.shim.capture.records.rebuild import StateRebuild
-    from torchrelay.shim.capture.state.host_state import StateNode
     from torchrelay.shim.capture.walks.walk import Walk
 
 

@@ -15,6 +15,7 @@ from torchrelay.shim.adapters.tensors.storages import is_freed
 from torchrelay.shim.adapters.tensors.tensor_classes import is_leaf, is_of_own_class, of_class
 from torchrelay.shim.capture.handlers.handler import Handler, of_same_class
 from torchrelay.shim.capture.models.aliases import Alias
+from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.state.change_detection import WalkAnew
 from torchrelay.shim.capture.state.host_state import LargeTensor, StateNode
 from torchrelay.shim.capture.state.key_text import text_of
@@ -22,10 +23,10 @@ from torchrelay.shim.capture.values import small
 from torchrelay.shim.capture.values.base_types import fields
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
+from torchrelay.shim.tensors.stand_ins import stand_in
 from torchrelay.shim.tensors.tensor_versions import version_of
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.models.modules import ModuleTrees
     from torchrelay.shim.capture.records.encode import EncodedNode, Encoder
     from torchrelay.shim.capture.records.rebuild import StateRebuild
     from torchrelay.shim.capture.walks.walk import Walk
@@ -64,7 +65,8 @@ def _attributes(node: StateNode) -> Any:
 
 
 def _renewed(trees: ModuleTrees, node: StateNode) -> StateNode | None:
-    content, obj = node.content, node.obj
+    content = node.content
+    obj = node.obj
     if node.edges and fields(obj) is not _attributes(node):
         raise WalkAnew
     if isinstance(content, small.TensorValue):
@@ -123,7 +125,7 @@ def _make_plain(rebuild: StateRebuild, node: EncodedNode) -> Any:
     if isinstance(content, Alias):
         return _like(node, content.make())
     if isinstance(content, LargeTensor):
-        part = torch.empty(content.shape, dtype=content.dtype, device=content.device)
+        part = stand_in(content.shape, content.dtype, content.device)
         if content.spread is not None:
             return around(part, content.spread)
         return _like(node, part.requires_grad_() if content.requires_grad else part)
@@ -145,7 +147,8 @@ def _fits(node: EncodedNode, there: Any) -> bool:
 
 def _fill(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     if isinstance(node.content, small.TensorValue | LargeTensor) and rebuild.shares_a_models_memory(obj):
-        obj.data = torch.empty_like(obj)  # the lost rank had bound another buffer since it kept this one
+        # the lost rank had bound another buffer since it kept this one
+        obj.data = stand_in(obj.shape, obj.dtype, obj.device)
     if isinstance(node.content, small.TensorValue):
         small.put(node.content, obj)
     elif isinstance(node.content, Alias):

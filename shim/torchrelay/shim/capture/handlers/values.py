@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.handlers.handler import Handler
+from torchrelay.shim.capture.models.modules import ModuleTrees
+from torchrelay.shim.capture.state.host_state import StateNode
 from torchrelay.shim.capture.values import by_value
 from torchrelay.shim.capture.values.kinds import Kind
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.models.modules import ModuleTrees
     from torchrelay.shim.capture.records.encode import EncodedNode
     from torchrelay.shim.capture.records.rebuild import StateRebuild
-    from torchrelay.shim.capture.state.host_state import StateNode
     from torchrelay.shim.capture.walks.walk import Walk
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torchrelay.shim.adapters.cpython import frames
 from torchrelay.shim.capture.handlers.containers import dict_item
 from torchrelay.shim.capture.handlers.handler import Handler
+from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.state.edges import not_plain, same_mapping
 from torchrelay.shim.capture.state.host_state import StateNode
 from torchrelay.shim.capture.state.parts import set_variables, variables
@@ -14,7 +15,6 @@ from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.models.modules import ModuleTrees
     from torchrelay.shim.capture.records.encode import EncodedNode, Encoder
     from torchrelay.shim.capture.records.rebuild import StateRebuild
 

@@ -86,7 +86,8 @@ def _has_no_order(obj: Any) -> bool:
 class _Reader(pickle.Unpickler):
     def __init__(self, written: bytes, owners: Sequence[Any], begun: Marks) -> None:
         super().__init__(io.BytesIO(written))
-        self._owners, self._begun = owners, begun
+        self._owners = owners
+        self._begun = begun
 
     def persistent_load(self, pid: Any) -> Any:
         what, *where = pid

@@ -22,9 +22,11 @@ from typing import Any, NamedTuple
 from torch.utils.data import IterableDataset
 
 from torchrelay.shim.adapters.raw_memory.list_pointers import pointers
+from torchrelay.shim.capture.state.host_state import Deep
 from torchrelay.shim.capture.state.parts import attributes, dataset_parts, loader_own, own_attributes
 from torchrelay.shim.capture.values.base_types import deque_items, dict_items, fields, list_items, set_items
 from torchrelay.shim.capture.values.by_identity import ByIdentity, held
+from torchrelay.shim.capture.values.by_value import is_importable
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
 from torchrelay.shim.tensors.tensor_versions import version_of
 
@@ -32,6 +34,10 @@ _MOST_OBJECTS = 4096
 """The most objects below one attribute. An attribute with more is known by its outermost container alone."""
 _MOST_ARRAY_BYTES = 16 << 20
 """The most bytes of arrays below one attribute whose content is looked at. A further array is known by which object it is."""
+_MOST_LIGHT_BYTES = 1 << 20
+"""The most bytes of what is written at each head of an outer loop, and at boundaries behind it."""
+_MOST_TENSOR_BYTES = 64 << 10
+"""The most bytes of one tensor or array in that."""
 _LONG = 4096
 """A longer list is told by which objects it holds."""
 _BY_ITSELF = frozenset({Kind.TORCH_GENERATOR, Kind.PYTHON_RANDOM, Kind.NUMPY_RANDOM})
@@ -58,6 +64,27 @@ def carried(owner: Any) -> dict[str, Any]:
 def carry(owner: Any, names: Iterable[str]) -> None:
     """Make these attributes of a data set state."""
     _carried.put(owner, {*_names(owner), *names})
+
+
+def is_light(owner: Any) -> bool:
+    """Return whether the attributes of a data set, or what a loader was given, are little, and of kinds that can be written."""
+    mark = _Mark()
+    try:
+        mark.each(own_attributes(owner).values())
+    except OverflowError:
+        return False
+    tensors = (value for value in mark.met if kind_of(type(value)) in (Kind.TENSOR, Kind.NDARRAY))
+    size_bytes = mark.plain_bytes + sum(value.nbytes for value in tensors)
+    return size_bytes <= _MOST_LIGHT_BYTES and all(map(_is_light, mark.met))
+
+
+def _is_light(value: Any) -> bool:
+    kind = kind_of(type(value))
+    if kind in (Kind.TENSOR, Kind.NDARRAY):
+        return bool(value.nbytes <= _MOST_TENSOR_BYTES and (kind is Kind.TENSOR or value.dtype.kind != "O"))
+    if kind in (Kind.FUNCTION, Kind.CLASS):
+        return is_importable(value)
+    return kind in _MARKS and (kind not in _ITEMS or len(value) <= _LONG)
 
 
 def _names(owner: Any) -> set[str]:
@@ -119,6 +146,14 @@ class DataChanges:
             owner = there()
             if owner is not None:
                 self._behind_draw.put(owner, _marks(owner))
+
+    def changed_by_draws(self, owner: Any) -> set[str]:
+        """Return the attributes of a data set that are not as they were before it was first drawn from in this process."""
+        before = self._before_draws.get(owner)
+        if before is None:
+            return set()
+        now = _marks(owner)
+        return {name for name in {**now, **before.marks} if now.get(name) != before.marks.get(name)}
 
     def is_drawn(self, dataset: Any) -> None:
         """Note that all was drawn from a data set for now."""
@@ -194,7 +229,10 @@ class _Mark:
     """The mark of one attribute: plain values by value, containers by their items, all else by which object it is."""
 
     def __init__(self) -> None:
-        self._left, self.left_bytes = _MOST_OBJECTS, _MOST_ARRAY_BYTES
+        self._left = _MOST_OBJECTS
+        self.left_bytes = _MOST_ARRAY_BYTES
+        self.plain_bytes = 0
+        """The length of the texts and bytes that were come across."""
         self._seen: dict[int, int] = {}
         self.met: list[Any] = []
         """Objects in the order in which they were come across; held, since they are known by their addresses."""
@@ -208,6 +246,8 @@ class _Mark:
 
     def _of(self, value: Any, kind: Kind) -> Any:
         if kind is Kind.PLAIN:
+            if type(value) in (str, bytes):
+                self.plain_bytes += len(value)
             return (type(value), value) if type(value) in _SIMPLE else (kind, id(value))
         known = self._seen.get(id(value))
         if known is not None:
@@ -278,21 +318,27 @@ _MARKS: Mapping[Kind, Callable[[_Mark, Any], Any]] = {
 
 def data_sets_below(outer: Any) -> list[Any]:
     """Return the data sets in the attributes of another one, and in containers there."""
-    found: list[Any] = []
+    return [*ways_to_data_sets(outer).values()]
+
+
+def ways_to_data_sets(outer: Any) -> dict[Deep, Any]:
+    """Return the data sets in the attributes of another one, and in containers there, by the way to each."""
+    found: dict[Deep, Any] = {}
     seen = {id(outer)}
-    queue = [outer]
-    for owner in queue:
-        for value in (fields(owner) or {}).values():
+    queue: list[tuple[tuple[Any, ...], Any]] = [((), outer)]
+    for way, owner in queue:
+        for name, value in (fields(owner) or {}).items():
             kind = kind_of(type(value))
             if kind not in (Kind.LIST, Kind.TUPLE, Kind.DICT):
-                items: Any = [value]
+                items: Any = {(): value}
             elif len(value) > _LONG:
                 continue
             else:
                 items = _ITEMS[kind](value)
-            for item in items.values() if type(items) is dict else items:
+                items = {(key,): item for key, item in (items.items() if kind is Kind.DICT else enumerate(items))}
+            for key, item in items.items():
                 if kind_of(type(item)) is Kind.DATASET and id(item) not in seen:
                     seen.add(id(item))
-                    found.append(item)
-                    queue.append(item)
+                    found[Deep((*way, name, *key))] = item
+                    queue.append(((*way, name, *key), item))
     return found

@@ -65,7 +65,8 @@ class GeneratorStand(NamedTuple):
     """Whether it is a generator that has called the training loop: its variables are those of its frame."""
 
     def same(self, other: GeneratorStand) -> bool:
-        mine, theirs = self.stand, other.stand
+        mine = self.stand
+        theirs = other.stand
         if self.runs or other.runs:
             return self.runs is other.runs
         if mine is None or theirs is None:
@@ -79,7 +80,8 @@ class GeneratorStand(NamedTuple):
 
 def standing(generator: GeneratorType[Any, Any, Any]) -> GeneratorStand | None:
     """Return where the generator stands; None where that cannot be told: it runs, unless it has loops that may train."""
-    frame, code = generator.gi_frame, generator.gi_code
+    frame = generator.gi_frame
+    code = generator.gi_code
     if frame is None:
         return GeneratorStand(None, {}, {}, code, {})
     if generator.gi_running and sites.may_train(code):
@@ -89,7 +91,9 @@ def standing(generator: GeneratorType[Any, Any, Any]) -> GeneratorStand | None:
         return None
     names = generator_frames.names(code)
     live = liveness.live_locals(frame)
-    slots, values, cells = list(stand.slots), dict[Any, Any](), dict[str, Any]()
+    slots = list(stand.slots)
+    values = dict[Any, Any]()
+    cells = dict[str, Any]()
     shared = frozenset((*code.co_cellvars, *code.co_freevars))
     for place, slot in enumerate(stand.slots):
         name = names[place] if place < len(names) else None
@@ -254,7 +258,8 @@ def has_generator(iterator: Any) -> bool:
 
 def sources(iterator: Any) -> list[Any]:
     """Return the iterator and what it draws from, the nearest first."""
-    found, seen = [iterator], {id(iterator)}
+    found = [iterator]
+    seen = {id(iterator)}
     for each in found:
         for value in direct_sources(each):
             if id(value) not in seen:

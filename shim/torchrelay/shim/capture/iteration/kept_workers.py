@@ -75,7 +75,8 @@ def worker_loop(*args: Any, **kwargs: Any) -> None:
     """Run a worker. Found by its name in a process that is not forked."""
     bound = _PARAMETERS.bind(*args, **kwargs)
     if bound.arguments["persistent_workers"]:
-        init, collate = bound.arguments["init_fn"], bound.arguments["collate_fn"]
+        init = bound.arguments["init_fn"]
+        collate = bound.arguments["collate_fn"]
         bound.arguments["init_fn"] = functools.partial(_begin, init, collate)
     _original_loop(*bound.args, **bound.kwargs)
 
@@ -109,7 +110,8 @@ def begin_epoch(
 
     Returns how each worker was then, and whether that is all of its state.
     """
-    token, told = next(_tokens), dict[int, bytes]()
+    token = next(_tokens)
+    told = dict[int, bytes]()
 
     class Message(_Message):
         def __reduce__(self) -> Any:

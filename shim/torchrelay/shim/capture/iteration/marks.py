@@ -18,7 +18,8 @@ from torchrelay.shim.capture.values.base_types import file_of
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
 from torchrelay.shim.tensors.tensor_versions import version_of
 
-_LONG, _LARGE_BYTES = 1000, 1 << 16
+_LONG = 1000
+_LARGE_BYTES = 1 << 16
 """Containers and arrays beyond this are data: a mark says which object each is and how long, not what is in it."""
 _MARK_BYTES = 4 << 20
 _ATOMS = frozenset({bool, bytes, complex, float, int, str, type(None)})
@@ -28,7 +29,8 @@ class _Digest:
     """A file that a mark is written to. Raises OverflowError when the mark is as long as data would be."""
 
     def __init__(self, most_bytes: int = _MARK_BYTES) -> None:
-        self._hash, self.left = hashlib.sha256(), most_bytes
+        self._hash = hashlib.sha256()
+        self.left = most_bytes
 
     def write(self, data: Any) -> int:
         size = memoryview(data).nbytes

@@ -48,7 +48,8 @@ class Alias(NamedTuple):
     def share(self, tensor: torch.Tensor, root: torch.nn.Module) -> None:
         """Let the tensor share its owner's memory. Raises StateMismatchError where it cannot."""
         owner = self._owner(root)
-        storage, offset = owner.untyped_storage(), owner.storage_offset() + self.offset
+        storage = owner.untyped_storage()
+        offset = owner.storage_offset() + self.offset
         where = storage.data_ptr(), offset, self.stride
         if (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.stride()) == where:
             return
@@ -91,7 +92,8 @@ class Owners:
         """Return the root and the owner as `of` does, for a tensor that looks at a part of the memory at `address`."""
         bound = [tree.tensors for tree in trees]
         if len(bound) != len(self._of) or any(now is not then for now, then in zip(bound, self._of)):
-            self._of, self._found = bound, {}
+            self._of = bound
+            self._found = {}
             for tree in trees:
                 for owner in tree.tensors:
                     if owners := address_of(owner):

@@ -11,12 +11,15 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
+from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.parallel import fsdp2
 from torchrelay.shim.adapters.parallel.wrappers import is_fsdp1
+from torchrelay.shim.adapters.tensors import lazy_modules
 from torchrelay.shim.adapters.tensors.dtensor import around, local, spread_of
+from torchrelay.shim.adapters.tensors.lazy_modules import is_lazy
 from torchrelay.shim.adapters.tensors.tensor_classes import has_graph
 from torchrelay.shim.capture.models.spaces import BUFFERS, PARAMETERS, Space, module_at, put_all, tensors
+from torchrelay.shim.tensors.stand_ins import stand_in
 
 Place = tuple[str, str, str]
 """Path of a module in its tree, BUFFERS or PARAMETERS, and the name."""
@@ -24,14 +27,14 @@ _REQUIRES_GRAD = attrgetter("requires_grad")
 
 
 class TensorForm(NamedTuple):
-    """The form of the tensor at one place; the shape is that of this rank's part.
+    """The form of the tensor at one place; the shape is that of this rank's part, None for one that gets it in its first use.
 
     `tied`: the earlier place that holds the same tensor.
     """
 
     parameter: bool
     dtype: torch.dtype
-    shape: tuple[int, ...]
+    shape: tuple[int, ...] | None
     device: str
     requires_grad: bool
     persistent: bool
@@ -41,33 +44,35 @@ class TensorForm(NamedTuple):
     def fits(self, tensor: Any) -> bool:
         if not isinstance(tensor, torch.Tensor) or isinstance(tensor, torch.nn.Parameter) != self.parameter:
             return False
-        form = tensor.dtype, tuple(local(tensor).shape), spread_of(tensor)
-        return form == (self.dtype, self.shape, self.spread)
+        return (tensor.dtype, shape_of(tensor), spread_of(tensor)) == (self.dtype, self.shape, self.spread)
 
     def make(self, device: Any = None) -> torch.Tensor:
         """Return a tensor of this form, whose content is still to come."""
-        made = torch.empty(self.shape, dtype=self.dtype, device=device or self.device)
+        if self.shape is None:
+            return lazy_modules.make(self.dtype, device or self.device, self.requires_grad, parameter=self.parameter)
+        made = stand_in(self.shape, self.dtype, device or self.device)
         if self.spread is not None:
             made = around(made, self.spread)
         return torch.nn.Parameter(made, requires_grad=self.requires_grad) if self.parameter else made
 
 
 def form_of(tensor: torch.Tensor, *, persistent: bool = True, tied: Place | None = None) -> TensorForm:
-    """Return the form of a tensor. Raises UnsupportedError for one that has no shape yet."""
-    if torch.nn.parameter.is_lazy(tensor):
-        raise UnsupportedError(
-            "a model has parameters without a shape (lazy modules) when training begins: call it once before the training loop"
-        )
+    """Return the form of a tensor."""
     return TensorForm(
         isinstance(tensor, torch.nn.Parameter),
         tensor.dtype,
-        tuple(local(tensor).shape),
+        shape_of(tensor),
         str(tensor.device),
         tensor.requires_grad,
         persistent,
         spread_of(tensor),
         tied,
     )
+
+
+def shape_of(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    """Return the shape of this rank's part; None for a tensor that has no shape yet."""
+    return None if is_lazy(tensor) else tuple(local(tensor).shape)
 
 
 class BoundTensors:
@@ -99,6 +104,8 @@ class BoundTensors:
         self.forms: list[TensorForm | None] = []
         self.parameters: list[torch.Tensor] = []
         self._flags: list[bool] = []
+        self._lazy: list[torch.Tensor] = []
+        """Those that have no shape yet."""
         self.look_again(self.take())
 
     def take(self) -> list[Any]:
@@ -126,6 +133,10 @@ class BoundTensors:
         """Return whether some parameter was frozen, or is no longer."""
         return [*map(_REQUIRES_GRAD, self.parameters)] != self._flags
 
+    def have_shapes(self) -> bool:
+        """Return whether some tensor has got its shape since the latest look."""
+        return not all(map(is_lazy, self._lazy))
+
     def look_again(self, tensors: list[Any]) -> None:
         """Take these tensors, which stand in the slots now. Makes new lists, since contents hold the old ones."""
         seen: dict[int, Place] = {}
@@ -137,9 +148,11 @@ class BoundTensors:
             persistent = key not in module.__dict__.get("_non_persistent_buffers_set", ())
             forms.append(form_of(tensor, persistent=persistent, tied=seen.get(id(tensor))))
             seen.setdefault(id(tensor), slot)
-        self.tensors, self.forms = tensors, forms
+        self.tensors = tensors
+        self.forms = forms
         self.parameters = [t for t in tensors if isinstance(t, torch.nn.Parameter)]
         self._flags = [*map(_REQUIRES_GRAD, self.parameters)]
+        self._lazy = [t for t in tensors if t is not None and is_lazy(t)]
 
     def put_back(self, tensors: list[Any], forms: list[TensorForm | None]) -> None:
         """Bind these slots to what they were bound to, and take away names that were added since.
@@ -179,6 +192,7 @@ def put_forms(
     Raises StateMismatchError where there is no such module.
     """
     seen: set[int] = set()
+    shaped: dict[str, torch.nn.Module] = {}
     for (name, where, key), form in forms.items():
         if name not in by_name:
             raise StateMismatchError(f"the model has no module {name}")
@@ -192,6 +206,8 @@ def put_forms(
             owner, kind, other = form.tied
             space[key] = tensors(by_name[owner], kind)[other]
             continue
+        if is_lazy(now) and form.shape is not None:
+            shaped[name] = module
         if not form.fits(now) or id(now) in seen:  # in seen: tied here, and not where it was recorded
             space[key] = now = form.make(now.device if isinstance(now, torch.Tensor) else None)
         seen.add(id(now))
@@ -200,6 +216,7 @@ def put_forms(
         if where == BUFFERS:
             names = module.__dict__["_non_persistent_buffers_set"]
             (names.discard if form.persistent else names.add)(key)
+    lazy_modules.become(shaped.values())
     if complete:
         _take_away_others(forms, by_name)
 

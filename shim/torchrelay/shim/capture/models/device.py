@@ -8,6 +8,7 @@ import torch
 
 from torchrelay.shim.adapters.parallel import fsdp2
 from torchrelay.shim.adapters.tensors.dtensor import is_spread, laid_out_alike, like, local
+from torchrelay.shim.adapters.tensors.lazy_modules import is_lazy
 from torchrelay.shim.adapters.tensors.parameter_gradients import gradients_of
 from torchrelay.shim.adapters.tensors.tensor_classes import has_graph
 from torchrelay.shim.capture.models.spaces import BUFFERS
@@ -17,6 +18,12 @@ from torchrelay.shim.capture.values.kinds import Kind
 
 _VALUE = "value."
 """Paths of tensors that belong to no module and no optimizer begin with this."""
+
+MODEL = "module"
+"""Paths of what models hold begin with this, and the model's number."""
+
+OPTIMIZER = "optimizer"
+"""Paths of what optimizers keep begin with this, and the optimizer's number."""
 
 GRADIENT = "gradient."
 """What paths of gradients begin with, in front of their parameter's."""
@@ -32,22 +39,35 @@ BEFORE = "before."
 
 
 def numbered(roots: Sequence[torch.nn.Module]) -> Iterator[tuple[int, torch.nn.Module]]:
-    """Yield the roots that have parameters or large buffers, numbered.
+    """Yield the roots that have parameters or large buffers which no earlier one has, numbered.
 
     Others do not count: ranks may differ in how many metrics they have.
     """
     place = 0
+    seen: set[int] = set()
     for root in roots:
-        if next(root.parameters(), None) is not None or any(not small.is_small(b) for b in root.buffers()):
+        own = {id(tensor) for tensor in (*root.parameters(), *root.buffers()) if not is_carried_otherwise(tensor)}
+        if not own <= seen:
             yield place, root
             place += 1
+        seen |= own
+
+
+def is_carried_otherwise(tensor: torch.Tensor) -> bool:
+    """Return whether no donor need give the tensor: it is a small buffer, or has no content yet."""
+    return is_lazy(tensor) or (not isinstance(tensor, torch.nn.Parameter) and small.is_small(tensor))
 
 
 def catalogue(state: HostState, roots: Sequence[torch.nn.Module], *, as_taken: bool = False) -> dict[str, torch.Tensor]:
     """Return path -> this rank's part of each tensor, for reading and writing its memory. `as_taken`: as for `whole`."""
+    return parts(whole(state, roots, as_taken=as_taken))
+
+
+def parts(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return this rank's part of each tensor, for reading and writing its memory."""
     return {
         path: local(tensor).detach() if isinstance(tensor, torch.nn.Parameter) else local(tensor)
-        for path, tensor in whole(state, roots, as_taken=as_taken).items()
+        for path, tensor in tensors.items()
     }
 
 
@@ -62,7 +82,8 @@ def _bound(
         return parameters, buffers
     seen: set[int] = set()
     for (owner, where, key), tensor in state.nodes[number].content.named().items():
-        own, name = buffers if where == BUFFERS else parameters, f"{owner}.{key}" if owner else key
+        own = buffers if where == BUFFERS else parameters
+        name = f"{owner}.{key}" if owner else key
         if tensor is None or id(tensor) in seen:
             own.pop(name, None)
         else:
@@ -88,19 +109,20 @@ def whole(state: HostState, roots: Sequence[torch.nn.Module], *, as_taken: bool 
 
     `as_taken`: the tensors that modules and optimizers had when `state` was taken, though the step may have given them others.
 
-    Paths are made of the order of modules and optimizers in the walk and of parameter names, so they agree between ranks. The paths
-    are in the order in which optimizers keep their state, for a joiner to make it in the same.
+    Paths are made of the order of models and optimizers in the walk and of parameter names, so they agree between ranks. What
+    wrappers for data parallel training wrap comes first, and a tensor has the name that it has in the first model that has it: an
+    average that one rank alone keeps around its model changes no name. The paths are in the order in which optimizers keep their
+    state, for a joiner to make it in the same.
     """
     found: dict[str, torch.Tensor] = {}
+    in_modules: set[int] = set()
     for number, root in numbered(roots):
         sharded = fsdp2.sharded_parameters(root.modules())
         parameters, buffers = _bound(state, root, as_taken=as_taken)
-        for name, parameter in parameters.items():
-            found[f"module{number}.{name}"] = sharded.get(id(parameter), parameter)
-        for name, buffer in buffers.items():
-            if not small.is_small(buffer):
-                found[f"module{number}.{name}"] = buffer
-    in_modules = set(map(id, found.values()))
+        of_root = {name: sharded.get(id(parameter), parameter) for name, parameter in parameters.items()}
+        of_root |= {name: buffer for name, buffer in buffers.items() if not is_carried_otherwise(buffer)}
+        found |= {f"{MODEL}{number}.{name}": t for name, t in of_root.items() if id(t) not in in_modules}
+        in_modules.update(map(id, of_root.values()))
     for number, (_, optimizer) in enumerate(state.optimizers):
         own = _owned(state, optimizer, as_taken=as_taken)
         for place, parameter in enumerate(own):
@@ -109,7 +131,7 @@ def whole(state: HostState, roots: Sequence[torch.nn.Module], *, as_taken: bool 
         found |= _state_of(number, optimizer, own)
     for path, tensor in state.large.items():
         found[f"{_VALUE}{path}"] = tensor
-    return {path: tensor for path, tensor in found.items() if not tensor.is_meta}
+    return {path: tensor for path, tensor in found.items() if not (tensor.is_meta or is_lazy(tensor))}
 
 
 def derived(tensors: Mapping[str, torch.Tensor]) -> tuple[str, ...]:
@@ -129,7 +151,7 @@ def _state_of(number: int, optimizer: torch.optim.Optimizer, own: Sequence[torch
     """Return path -> tensor of one optimizer's state. `own`: the optimizer's parameters, in order."""
     places = {id(parameter): place for place, parameter in enumerate(own)}
     return {
-        f"optimizer{number}.{places[id(parameter)]}.{key}": value
+        f"{OPTIMIZER}{number}.{places[id(parameter)]}.{key}": value
         for parameter, values in optimizer.state.items()
         if id(parameter) in places
         for key, value in values.items()
@@ -161,17 +183,16 @@ def after_update(state: HostState) -> HostState:
 def parameters(state: HostState) -> dict[str, torch.Tensor]:
     """Return path -> parameter of models and optimizers; this rank's shard of one that is gathered at the moment."""
     found: dict[str, torch.Tensor] = {}
+    known: set[int] = set()
     for number, root in numbered(state.roots):
         sharded = fsdp2.sharded_parameters(root.modules())
-        found.update(
-            (f"module{number}.{name}", sharded.get(id(parameter), parameter))
-            for name, parameter in root.named_parameters()
-        )
-    known = set(map(id, found.values()))
+        of_root = {name: sharded.get(id(parameter), parameter) for name, parameter in root.named_parameters()}
+        found |= {f"{MODEL}{number}.{name}": p for name, p in of_root.items() if id(p) not in known}
+        known.update(map(id, of_root.values()))
     for number, (_, optimizer) in enumerate(state.optimizers):
         own = (p for group in optimizer.param_groups for p in group["params"])
         found.update((f"parameter{number}.{place}", p) for place, p in enumerate(own) if id(p) not in known)
-    return {path: parameter for path, parameter in found.items() if not parameter.is_meta}
+    return {path: parameter for path, parameter in found.items() if not (parameter.is_meta or is_lazy(parameter))}
 
 
 def gradients(state: HostState) -> dict[str, torch.Tensor]:
@@ -204,15 +225,16 @@ def not_rebuilt(state: HostState) -> list[str]:
 
 def kept_paths(roots: Sequence[torch.nn.Module], state: HostState, kept: Mapping[int, str]) -> list[str]:
     """Return the catalogue paths of the parameters in `kept`, by id, and of their optimizer state, each with the word in `kept`."""
-    names = [
-        f"module{number}.{name}{kept[id(parameter)]}"
-        for number, root in numbered(roots)
-        for name, parameter in root.named_parameters()
-        if id(parameter) in kept
-    ]
+    names = []
+    seen: set[int] = set()
+    for number, root in numbered(roots):
+        of_root = dict(root.named_parameters())
+        own = {name: id(parameter) for name, parameter in of_root.items() if id(parameter) not in seen}
+        names += [f"{MODEL}{number}.{name}{kept[key]}" for name, key in own.items() if key in kept]
+        seen.update(own.values())
     for number, (_, optimizer) in enumerate(state.optimizers):
         for place, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"]):
             if id(parameter) in kept:
                 keys = optimizer.state.get(parameter, {})
-                names += [f"optimizer{number}.{place}.{key}{kept[id(parameter)]}" for key in keys]
+                names += [f"{OPTIMIZER}{number}.{place}.{key}{kept[id(parameter)]}" for key in keys]
     return names

@@ -190,7 +190,8 @@ def check(parts: Parts, root: torch.nn.Module) -> None:
         module = _below(root, owner)
         own = {} if module is None else parts_of(module)
         for name, meant in children.items():
-            there, path = own.get(name), _joined(owner, name)
+            there = own.get(name)
+            path = _joined(owner, name)
             if (there is None) != (meant is None):
                 was = "none" if meant is None else "one"
                 raise StateMismatchError(f"{path}: the model had {was} where it was recorded, and here it is otherwise")

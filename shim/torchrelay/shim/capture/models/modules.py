@@ -17,9 +17,11 @@ from torchrelay.shim.adapters.parallel.module_hooks import hook_counts, next_hoo
 from torchrelay.shim.adapters.parallel.wrappers import is_fsdp1
 from torchrelay.shim.adapters.raw_memory.dict_versions import OF_INSTANCES, Versions
 from torchrelay.shim.adapters.raw_memory.list_pointers import pointers
+from torchrelay.shim.adapters.tensors.lazy_modules import is_lazy
 from torchrelay.shim.capture.models.aliases import Owners, as_tensor, memory_of
 from torchrelay.shim.capture.models.bound_tensors import BoundTensors, Place, TensorForm
 from torchrelay.shim.capture.models.module_parts import class_of
+from torchrelay.shim.capture.models.named_once import Named, NamedOnce
 from torchrelay.shim.capture.models.parameter_attributes import AttributeEdges, ParameterAttributes
 from torchrelay.shim.capture.models.spaces import (
     BUFFERS,
@@ -32,11 +34,11 @@ from torchrelay.shim.capture.models.spaces import (
     put_all,
     tensors,
 )
-from torchrelay.shim.capture.state.made_data import MadeData
+from torchrelay.shim.capture.state.data_origins import DataOrigins
 from torchrelay.shim.capture.values import callables, small
 from torchrelay.shim.capture.values.callables import is_hidden
 from torchrelay.shim.capture.values.device_reads import DeviceReads
-from torchrelay.shim.capture.values.kinds import PLAIN
+from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.capture.values.large_arrays import LargeArrays
 from torchrelay.shim.capture.values.long_list import LongLists
 
@@ -90,7 +92,8 @@ class ModuleTree:
         self.root = root
         self._reads = reads
         named = list(root.named_modules())
-        self.names, self.modules = [name for name, _ in named], [module for _, module in named]
+        self.names = [name for name, _ in named]
+        self.modules = [module for _, module in named]
         self._names_by_id: dict[int, str] = {}
         self._fields = [*map(fields, self.modules)]
         self._children = [*map(parts, self.modules)]
@@ -108,15 +111,15 @@ class ModuleTree:
         self.slots: list[Slot] = []
         self._slot_fields: list[tuple[Space, str]] = []
         for (name, module), own in zip(named, self._fields):
-            if is_fsdp1(module):
-                continue  # it makes them anew in its first forward
-            for key, value in own.items():
+            for key, value in own.items() if not is_fsdp1(module) else ():  # FSDP1 makes them anew in its first forward
                 if not _is_machinery(key) and not is_hidden(value):
                     self.slots.append((name, key))
                     self._slot_fields.append((own, key))
         self._first = [d[key] for d, key in self._slot_fields]
         self._object_slots = [place for place, value in enumerate(self._first) if type(value) not in PLAIN]
         self._hooks = [((name, kept), found) for name, module in named for kept, found in callables.hooks(module)]
+        pairs = ((name, key, part) for name, own in zip(self.names, self._children) for key, part in own.items())
+        self._wrappers = [((name, key), part) for name, key, part in pairs if kind_of(type(part)) is Kind.DDP]
         self._bound = BoundTensors(named)
         self._attributes = ParameterAttributes(self._bound.slots, self._bound.tensors)
         self.small_buffers: dict[str, torch.Tensor] = {}
@@ -124,7 +127,8 @@ class ModuleTree:
         self.hooked_tensors: list[str] = []
         self._name_tensors()
         self.hooks = hook_counts(named)
-        self._hooks_at, self._looks = next_hook(), 0
+        self._hooks_at = next_hook()
+        self._looks = 0
         self._copies: dict[str, small.TensorValue] = {}
         self.changing: set[str] = set()
         """Buffers that training writes to or binds anew: a rank's own, so its journal has to hold them."""
@@ -171,8 +175,10 @@ class ModuleTree:
         return {k: v for k, v in own.items() if k not in known and not _is_machinery(k)}
 
     def _name_tensors(self) -> None:
-        buffers = dict(self.root.named_buffers())
-        parameters: list[tuple[str, torch.Tensor]] = [*self.root.named_parameters()]
+        buffers = {name: buffer for name, buffer in self.root.named_buffers() if not is_lazy(buffer)}
+        parameters: list[tuple[str, torch.Tensor]] = [
+            (name, parameter) for name, parameter in self.root.named_parameters() if not is_lazy(parameter)
+        ]
         self.small_buffers = {n: b for n, b in buffers.items() if small.is_small(b)}
         self.large = [(n, b) for n, b in buffers.items() if not small.is_small(b)] + parameters
         self.hooked_tensors = [name for name, p in parameters if callables.tensor_hooks(p)]
@@ -208,10 +214,12 @@ class ModuleTree:
 
     def take(self) -> TreeContent:
         """Return the tree's content. Contents between which nothing was written share their lists."""
-        seen, self._seen = self._seen, []
+        seen = self._seen
+        self._seen = []
         if not seen or seen != self._at:
             flags = [d.get("training") for d in self._fields]
-            self._at, self._latest = seen, (flags, [d[key] for d, key in self._slot_fields])
+            self._latest = (flags, [d[key] for d, key in self._slot_fields])
+            self._at = seen
             tensors = self._bound.take()
             if pointers(tensors) != pointers(self._bound.tensors):
                 known = {*self.small_buffers}
@@ -219,12 +227,15 @@ class ModuleTree:
                 self._attributes = ParameterAttributes(self._bound.slots, tensors)
                 self._name_tensors()
                 self.changing |= self.small_buffers.keys() - known
+        if self._bound.have_shapes():
+            self._bound.look_again(self._bound.tensors)
+            self._name_tensors()
         if self._bound.have_other_flags():
             self._bound.look_again(self._bound.tensors)
         buffers = self._take_buffers() if self.small_buffers else {}
-        flags, values = self._latest
-        bound, attributes = self._bound, self._attributes.take()
-        return TreeContent(self, flags, values, buffers, bound.tensors, bound.forms, next_hook(), attributes)
+        bound = self._bound
+        attributes = self._attributes.take()
+        return TreeContent(self, *self._latest, buffers, bound.tensors, bound.forms, next_hook(), attributes)
 
     def forms(self, content: TreeContent) -> dict[Place, TensorForm | None]:
         """Return the forms of parameters and buffers, without those that the journal of the set-up has already."""
@@ -269,19 +280,23 @@ class ModuleTree:
             and not self.small_buffers
             and not any(self._empty)
             and not self._bound.have_other_flags()
+            and not self._bound.have_shapes()
             and self._attributes.take() is content.attributes
             and bool(self._at)
             and self._versions.take() == self._at
         )
 
     def objects(self, content: TreeContent) -> list[tuple[Any, Any]]:
-        """Return attributes that had state below when the tree was made, that were rebound since, and those of parameters."""
+        """Return attributes that had state below when the tree was made, that were rebound since, and those of parameters.
+
+        With them go wrappers for data parallel training: what they wrap is a root of its own, whatever else holds it.
+        """
         values = content.values
         places = set(self._object_slots)
         if pointers(values) != pointers(self._first):
             places.update(p for p, (now, then) in enumerate(zip(values, self._first)) if now is not then)
         found = [(self.slots[p], values[p]) for p in sorted(places) if type(values[p]) not in PLAIN]
-        return [*found, *self._hooks, *content.attributes]
+        return [*found, *self._hooks, *content.attributes, *self._wrappers]
 
     def _take_buffers(self) -> dict[str, small.TensorValue]:
         """Return the buffers by content: native batch norm writes its running statistics without counting up their versions."""
@@ -330,10 +345,11 @@ class ModuleTrees:
         """Begin without trees. `arrays`: what is known already of this process's arrays."""
         self.arrays = arrays or LargeArrays()
         self.long_lists = LongLists()
-        self.made_data = MadeData()
+        self.data_origins = DataOrigins()
         self.reads = DeviceReads()
         self.watched: Any = None
         """What is looked at in one go; see `watched`."""
+        self._named_once = NamedOnce()
         self.of_loops: set[int] = set()
         """Iterators of running loops, by id."""
         self.loops: list[Any] = []
@@ -351,7 +367,8 @@ class ModuleTrees:
     def anew(self) -> ModuleTrees:
         """Return the trees of the next outermost loop: what training has changed by now is not of its set-up."""
         made = ModuleTrees(self.arrays)
-        made.rebound, made.made_data = self.rebound | self.changed.keys(), self.made_data
+        made.rebound = self.rebound | self.changed.keys()
+        made.data_origins = self.data_origins
         return made
 
     def owner_of(self, tensor: torch.Tensor) -> tuple[torch.nn.Module, torch.Tensor] | None:
@@ -367,7 +384,8 @@ class ModuleTrees:
     def tree(self, root: torch.nn.Module) -> ModuleTree:
         tree = self._trees.get(id(root))
         if tree is None or tree.root is not root or not (tree.is_current() and tree.has_same_hooks()):
-            before, tree = tree, ModuleTree(root, self.reads)
+            before = tree
+            tree = ModuleTree(root, self.reads)
             self._trees[id(root)] = tree
             if before is not None and before.root is root:
                 tree.of_set_up = before.of_set_up
@@ -381,9 +399,9 @@ class ModuleTrees:
         """Return whether the tensor is a parameter or buffer of a tree, and so is known by where it stands."""
         return any(tree.place_of(tensor) is not None for tree in self._trees.values())
 
-    def large_of(self, root: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
-        """Return parameters and large buffers, by the latest look."""
-        return self._trees[id(root)].large
+    def large_of(self, roots: list[torch.nn.Module]) -> list[Named]:
+        """Return parameters and large buffers of these roots, by the latest look. What several have is the first one's."""
+        return self._named_once.of([self._trees[id(root)].large for root in roots])
 
     def has_plain_state(self, optimizer: torch.optim.Optimizer) -> bool:
         """Return whether an optimizer keeps more than tensors. Searches when state for parameters was added, and now and then."""

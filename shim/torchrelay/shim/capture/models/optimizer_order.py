@@ -28,7 +28,8 @@ def of(parameter: torch.Tensor, values: Mapping[str, Any]) -> tuple[Entry, ...]:
     tensors = {isinstance(value, torch.Tensor) for value in values.values()}
     if len(tensors) < 2:
         return ()
-    shape, dtype = parameter.shape, parameter.dtype
+    shape = parameter.shape
+    dtype = parameter.dtype
     return tuple(
         name
         if not isinstance(value, torch.Tensor) or (value.shape == shape and value.dtype is dtype)

@@ -9,7 +9,8 @@ import torch
 
 from torchrelay.shim.adapters.torchscript import modules as scripted
 
-BUFFERS, PARAMETERS = "_buffers", "_parameters"
+BUFFERS = "_buffers"
+PARAMETERS = "_parameters"
 STANDARD = frozenset(vars(torch.nn.Module())) | {BUFFERS, PARAMETERS, "_modules", "training"}
 """What each module has in its dictionary."""
 Space = MutableMapping[str, Any]

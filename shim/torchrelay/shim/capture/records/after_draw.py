@@ -56,7 +56,8 @@ def nodes_below(state: HostState, loaders: Iterable[Any]) -> list[StateNode]:
 
 def nodes_reached(state: HostState, numbers: Iterable[int]) -> list[StateNode]:
     """Return these nodes and all that they lead to, but for nodes without content here, such as a model that a sampler knows."""
-    queue, found = [*numbers], []
+    queue = [*numbers]
+    found = []
     seen = set(queue)
     for number in queue:
         node = state.nodes[number]

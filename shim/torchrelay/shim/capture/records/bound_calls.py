@@ -52,6 +52,7 @@ def _nothing() -> None: ...
 
 
 def _alike(made: tuple[Any, ...], there: tuple[Any, ...]) -> bool:
-    made, there = tuple_items(made), tuple_items(there)
+    made = tuple_items(made)
+    there = tuple_items(there)
     plain = [type(a) is type(b) and type(a) in PLAIN and a == b for a, b in zip(made, there)]
     return len(made) == len(there) and all(a is b or same for a, b, same in zip(made, there, plain))

@@ -53,7 +53,8 @@ class Closure(NamedTuple):
 def written(encoder: Encoder, function: FunctionType, depth: int = 0) -> tuple[Any, ...] | None:
     """Return the written form of a function without a node; None where no other process could make it."""
     found = _place_of(function) if depth < _DEEPEST else None
-    defaults, cells = function.__defaults__, function.__closure__ or ()
+    defaults = function.__defaults__
+    cells = function.__closure__ or ()
     if found is None or vars(function) or function.__kwdefaults__ or not _is_plain(defaults or ()):
         return None
     values = tuple(_value(encoder, cell, depth) for cell in cells)
@@ -98,7 +99,8 @@ def _find_place(module: str, qualified_name: str, wanted: CodeType) -> Place:
     if not rest:
         raise LookupError(qualified_name)
     outer = tuple(names.split("."))
-    code, places = _code_at(module, outer, ()), []
+    code = _code_at(module, outer, ())
+    places = []
     for name in rest.split(f".{_LOCALS}."):
         inner = code.co_consts if code is not None else ()
         place = next((n for n, c in enumerate(inner) if _may_lead_to(c, name, wanted)), None)

@@ -85,7 +85,10 @@ class Comparison:
         left: Collection[int] = (),
         read: Callable[[int], TensorValue] | None = None,
     ) -> None:
-        self._then, self._now, self._trees, self._same = then, now, trees, same
+        self._then = then
+        self._now = now
+        self._trees = trees
+        self._same = same
         self._read = read
         self._left = frozenset(left)
         self.partner: dict[int, int] = {}
@@ -97,7 +100,8 @@ class Comparison:
 
     def run(self) -> list[Difference]:
         roots = {(node.kind, node.key): number for number, node in enumerate(self._now) if node.parent < 0}
-        below_then, below_now = _children(self._then), _children(self._now)
+        below_then = _children(self._then)
+        below_now = _children(self._now)
         for number, node in enumerate(self._then):
             if node.parent < 0 and node.kind is not Kind.GONE:
                 there = roots.get((node.kind, node.key))
@@ -123,7 +127,8 @@ class Comparison:
         if self.partner.get(a, b) != b or self._taken.get(b, a) != a:
             return False
         if a not in self.partner:
-            self.partner[a], self._taken[b] = b, a
+            self.partner[a] = b
+            self._taken[b] = a
             self._queue.append((a, b))
         return True
 
@@ -140,7 +145,9 @@ class Comparison:
         if self._same is not None and not self._same(*self._at):
             self._differ((), f"one {type_of(then)}", "another one")
             return False
-        kind, was, content = then.kind, then.content, now.content
+        kind = then.kind
+        was = then.content
+        content = now.content
         if kind in _LED or (kind is Kind.DATASET and _is_stream(then)):
             return True
         if kind is Kind.MODULE:
@@ -180,7 +187,8 @@ class Comparison:
         for place, (was, key) in enumerate(zip(then, now)):
             if type(was) is Key and type(key) is Key:
                 self._values((Nth(place),), was.written, key.written)
-        then, now = by_place(then), by_place(now)
+        then = by_place(then)
+        now = by_place(now)
         for key, was in then.items():
             if key in now:
                 self._values((key,), was, now[key])
@@ -300,7 +308,8 @@ class Comparison:
 
     def _parts(self, keys: tuple[Any, ...], then: tuple[Any, ...], now: tuple[Any, ...]) -> None:
         """Compare what is looked through: a tuple, a bound method, a partial function."""
-        was, pieces = [*_pieces(then)], [*_pieces(now)]
+        was = [*_pieces(then)]
+        pieces = [*_pieces(now)]
         if [place for place, _ in was] == [place for place, _ in pieces]:
             for (place, a), (_, b) in zip(was, pieces):
                 self._values((*keys[:-1], Inside(keys[-1], place)), a, b)

@@ -34,7 +34,8 @@ def shown_form(form: TensorForm | None) -> str:
         return "None"
     frozen = "" if form.requires_grad or not form.parameter else ", frozen"
     tied = f", the same as {'.'.join(filter(None, (form.tied[0], form.tied[2])))}" if form.tied else ""
-    return f"a tensor {list(form.shape)} of {str(form.dtype).removeprefix('torch.')}{frozen}{tied}"
+    shape = "without a shape" if form.shape is None else list(form.shape)
+    return f"a tensor {shape} of {str(form.dtype).removeprefix('torch.')}{frozen}{tied}"
 
 
 def shown_part(value: tuple[Any, ...]) -> str:

@@ -58,7 +58,8 @@ def effects(then: HostState, now: HostState, within: Collection[int] | None = No
     numbers = then.renewed | now.renewed if both_go_on else range(max(len(then.nodes), len(now.nodes)))
     if within is not None:
         numbers = _new_within(then, now, numbers, within)
-    before, after = _differing(then, now, numbers), _differing(now, then, numbers)
+    before = _differing(then, now, numbers)
+    after = _differing(now, then, numbers)
     roots = {node.key for node in then.nodes if node.parent < 0} & {node.key for node in now.nodes if node.parent < 0}
     found = {}
     for way in dict.fromkeys((*before, *after)):

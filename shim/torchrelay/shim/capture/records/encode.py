@@ -229,17 +229,16 @@ class Encoder:
 
     def mapping(self, content: dict[Any, Any], *, opaque: bool = True) -> dict[Any, Any]:
         """Write the values of a mapping. `opaque`: whether values that cannot be written are named."""
-        without_node, index = self.without_node, self.state.index
+        without_node = self.without_node
+        index = self.state.index
         made: dict[Any, Any] = {}
         for place, (k, v) in enumerate(content.items()):
             key = k if type(k) in PLAIN or keys.is_value(k) else keys.write(self, k) or Nth(place)
             if type(v) in PLAIN:
                 made[key] = v
+            elif (number := index.get(id(v))) is not None:
+                made[key] = (REF, number)
             else:
-                number = index.get(id(v))
-                if number is not None:
-                    made[key] = (REF, number)
-                    continue
                 written = without_node(v, type(v))
                 if opaque or type(written) is not tuple or written[0] != OPAQUE:
                     made[key] = written
@@ -261,7 +260,8 @@ class Encoder:
 
     def node(self, node: StateNode) -> tuple[Any, ...]:
         self.weak = self.lacks = False
-        kind, cls = node.kind, type(node.obj)
+        kind = node.kind
+        cls = type(node.obj)
         handler = HANDLERS[kind]
         encoded = handler.encode(self, node)
         name = b"" if cls is IMPLIED.get(kind) else class_name(cls)
@@ -273,7 +273,8 @@ class Encoder:
         needs; forms of parameters and buffers; numbers of hooks; its modules; attributes of the root that are no state, where
         another process may have to make it.
         """
-        tree, base = content.tree, content.tree.base
+        tree = content.tree
+        base = content.tree.base
         flags = None if base is not None and base.flags == content.flags else content.flags
         values = {tree.slots[place]: self.value(content.values[place]) for place in content.changed(base)}
         names = content.buffers if base is None else tree.changing
@@ -311,7 +312,9 @@ def encode(state: HostState) -> Numbered[bytes]:
         for block in {number // shared.PAGE for number in todo}:
             state.blocks[block] = ()
     else:
-        todo, written, state.lacking = range(len(nodes)), [b""] * len(nodes), set()
+        todo = range(len(nodes))
+        written = [b""] * len(nodes)
+        state.lacking = set()
         state.blocks = [()] * _block_count(written)
     encoder = Encoder(state)
     state.fleeting = set()
@@ -330,7 +333,8 @@ def encode(state: HostState) -> Numbered[bytes]:
             state.fleeting.add(number)
         if encoder.lacks:
             state.lacking.add(number)
-    state.written, state.encoded = written, True
+    state.written = written
+    state.encoded = True
     return written
 
 
@@ -361,14 +365,16 @@ def encode_whole(state: HostState) -> Numbered[bytes]:
     found = [node.content.tree for node in state.nodes if node.kind is Kind.MODULE]
     trees = [(tree, tree.base, tree.base_place) for tree in found]
     for tree in found:
-        tree.base, tree.base_place = None, -1
+        tree.base = None
+        tree.base_place = -1
     state.takes_over = False
     try:
         return encode(state)
     finally:
         state.encoded = False
         for tree, base, place in trees:
-            tree.base, tree.base_place = base, place
+            tree.base = base
+            tree.base_place = place
 
 
 def pickled(value: Any) -> bytes:

@@ -8,12 +8,10 @@ from typing import Any
 from torchrelay.shim.capture.records.encode import EncodedNode
 from torchrelay.shim.capture.state.keys import by_place
 from torchrelay.shim.capture.state.tags import PART, REF
-from torchrelay.shim.capture.values.kinds import Kind
+from torchrelay.shim.capture.values.kinds import DATA, Kind
 
 VARIABLES = (Kind.FRAME, Kind.GLOBALS)
 """Kinds whose parts mean one thing and then another, and may not be bound yet."""
-DATA = (Kind.LOADER, Kind.DATASET)
-"""The way that leads to one may go over an iterator, or a loader, that training has made."""
 Place = tuple[int, Any]
 """A node, and a key of its object."""
 

@@ -10,7 +10,7 @@ import functools
 import pickle
 import types
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from types import FrameType
 from typing import IO, Any
@@ -19,7 +19,7 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.handlers import HANDLERS
-from torchrelay.shim.capture.handlers.data import form_of
+from torchrelay.shim.capture.handlers.data import DataForm, form_of
 from torchrelay.shim.capture.models import module_parts
 from torchrelay.shim.capture.models.aliases import address_of, is_within
 from torchrelay.shim.capture.models.bound_tensors import at_place
@@ -28,7 +28,8 @@ from torchrelay.shim.capture.records import closures
 from torchrelay.shim.capture.records.bound_calls import method, partial
 from torchrelay.shim.capture.records.children import child
 from torchrelay.shim.capture.records.encode import EncodedNode
-from torchrelay.shim.capture.records.holders import DATA, VARIABLES, Holders, is_of_set_up
+from torchrelay.shim.capture.records.holders import VARIABLES, Holders, is_of_set_up
+from torchrelay.shim.capture.records.recorded_data import RecordedData
 from torchrelay.shim.capture.state.host_state import path_of
 from torchrelay.shim.capture.state.key_text import text_of
 from torchrelay.shim.capture.state.tags import (
@@ -52,7 +53,7 @@ from torchrelay.shim.capture.state.tags import (
 from torchrelay.shim.capture.values import by_value
 from torchrelay.shim.capture.values.array_windows import Window
 from torchrelay.shim.capture.values.base_types import make_tuple, tuple_items
-from torchrelay.shim.capture.values.kinds import Kind, kind_of
+from torchrelay.shim.capture.values.kinds import DATA, Kind, kind_of
 from torchrelay.shim.capture.values.replay_point import ABSENT
 from torchrelay.shim.capture.values.written_files import FileForm, is_open_there
 from torchrelay.shim.script.save_future import SaveId
@@ -73,10 +74,17 @@ class StateRebuild:
         loops: Sequence[Any] = (),
         *,
         opens: Callable[..., IO[Any]] = open,
-        was_made: Callable[[Any], bool] = lambda obj: True,
+        was_made: Callable[[Any, DataForm], bool] = lambda obj, form: True,
+        known_data: Mapping[int, Any] | None = None,
+        data_mark: int = -1,
     ) -> None:
-        self._promised, self._opens = promised, opens
-        self._frames, self._loops, self._was_made = frames, loops, was_made
+        self._promised = promised
+        self._opens = opens
+        self._frames = frames
+        self._loops = loops
+        self._was_made = was_made
+        self._known_data = known_data or {}
+        self._data_mark = data_mark
         self._globals = module_globals
         self._nodes: list[EncodedNode] = []
         self.objects: list[Any] = []
@@ -87,6 +95,8 @@ class StateRebuild:
         """Nodes that had no object here."""
         self._displaced: list[int] = []
         """Data of training in whose place data of set-up's stands."""
+        self.displaced: list[Any] = []
+        """The data of set-up's that stands there."""
         self._taken: set[int] = set()
         """Objects of this process that stand for a node, by id: two recorded objects are two here, too."""
         self.rebound: set[int] = set()
@@ -127,20 +137,37 @@ class StateRebuild:
         """Leave out what was made and lacks a part, and so what is made of it."""
         while lacking := [number for number in self._made if self._lacks_parts(number)]:
             for number in lacking:
-                node, self.objects[number] = self._nodes[number], ABSENT
+                node = self._nodes[number]
+                self.objects[number] = ABSENT
                 self._leave(number, f"{node.kind.name.lower()} {text_of(node.key)}")
         for number in self._displaced:
             if self.objects[number] is ABSENT:  # else set-up's would be used in its place
                 self.lacks(self._nodes[number])
 
     def _lacks_parts(self, number: int) -> bool:
-        node, is_whole = self._nodes[number], HANDLERS[self._nodes[number].kind].is_whole
+        node = self._nodes[number]
+        is_whole = HANDLERS[self._nodes[number].kind].is_whole
         return self.objects[number] is not ABSENT and is_whole is not None and not is_whole(self, node)
 
-    def data(self) -> Iterator[tuple[Any, bool]]:
-        """Yield the loaders and data sets that are here, and whether training has made them."""
+    def data(self) -> Iterator[tuple[Any, DataForm]]:
+        """Yield the loaders and data sets that are here, with their forms."""
         for kind in DATA:
-            yield from ((obj, form_of(node).is_made) for node, obj in self.each(kind))
+            yield from ((obj, form_of(node)) for node, obj in self.each(kind))
+
+    def data_found(self) -> Iterator[tuple[EncodedNode, Any]]:
+        """Yield the nodes of loaders and data sets for which one of this process's own stands, with that."""
+        made = {*self._made}
+        for number, (node, obj) in enumerate(zip(self._nodes, self.objects)):
+            if node.kind in DATA and obj is not ABSENT and number not in made:
+                yield node, obj
+
+    def told_apart(self) -> Iterator[tuple[int, Any]]:
+        """Yield data that was known by more than where it is now, or was made, with the number of its origin in the lost rank."""
+        for number in (*self._data.numbers(), *self._made):
+            node = self._nodes[number]
+            obj = self.objects[number]
+            if node.kind in DATA and obj is not ABSENT:
+                yield form_of(node).number, obj
 
     def has_all(self, content: dict[Any, Any]) -> bool:
         """Return whether each of these values is here, or can be made."""
@@ -209,31 +236,46 @@ class StateRebuild:
     def _resolve(self, node: EncodedNode) -> Any:
         if node.kind is Kind.GONE:
             return ABSENT
-        if node.kind is Kind.FRAME:
-            number, name = node.key
-            if number >= len(self._frames) or self._frames[number].f_code.co_name != name:
+        if node.parent < 0:
+            found = self._root(node.kind, node.key)
+            if found is ABSENT and node.kind is Kind.FRAME:
                 here = " > ".join(frame.f_code.co_name for frame in self._frames)
+                number, name = node.key
                 raise StateMismatchError(
                     f"the recorded training loop runs in {name}() as function {number + 1}, this process is elsewhere ({here})"
                 )
-            return self._frames[number]
-        if node.kind is Kind.GLOBALS:
-            return self._globals.get(node.key, ABSENT)
-        if node.kind is Kind.LOOPS:
-            return self._loops
+            return found
+        number = len(self.objects)
+        if (known := self._data.of(number)) is not ABSENT and self._stands_for(number, known):
+            return known
         parent = self.objects[node.parent]
         there = ABSENT if parent is ABSENT else self._child(node.parent, parent, node.key)
         handler = HANDLERS[node.kind]
         if is_of_set_up(node):
             there = self._of_set_up(node, there)
         elif there is ABSENT and node.kind in DATA:
-            there = self._elsewhere(len(self.objects), by_variables=True)
-        if self._stands_for(node, there):
+            there = self._elsewhere(number, by_variables=True)
+        if self._stands_for(number, there):
             return there
-        self._made.append(len(self.objects))
+        self._made.append(number)
         if node.kind in DATA and form_of(node).is_made and kind_of(type(there)) is node.kind:
-            self._displaced.append(len(self.objects))
+            self._displaced.append(number)
+            self.displaced.append(there)
         return handler.make(self, node)
+
+    def _root(self, kind: Kind, key: Any) -> Any:
+        """Return the object of a root, or ABSENT."""
+        if kind is Kind.FRAME:
+            number, name = key
+            is_there = number < len(self._frames) and self._frames[number].f_code.co_name == name
+            return self._frames[number] if is_there else ABSENT
+        if kind is Kind.GLOBALS:
+            return self._globals.get(key, ABSENT)
+        return self._loops if kind is Kind.LOOPS else ABSENT
+
+    @functools.cached_property
+    def _data(self) -> RecordedData:
+        return RecordedData(self._nodes, self._root, self._known_data, self._data_mark)
 
     def _child(self, number: int, parent: Any, key: Any) -> Any:
         """Return what stands at a key of the object of a node, or ABSENT."""
@@ -245,22 +287,25 @@ class StateRebuild:
     def _of_set_up(self, node: EncodedNode, there: Any) -> Any:
         """Return an object by its other holders before its variable, which changes its meaning and may not be bound yet."""
         by_variable = self._nodes[node.parent].kind in VARIABLES
-        if not by_variable and self._stands_for(node, there):
+        if not by_variable and self._stands_for(len(self.objects), there):
             return there
         other = self._elsewhere(len(self.objects), by_variables=False)
         return there if other is ABSENT else other
 
-    def _stands_for(self, node: EncodedNode, there: Any) -> bool:
+    def _stands_for(self, number: int, there: Any) -> bool:
+        node = self._nodes[number]
         if there is ABSENT or id(there) in self._taken or not HANDLERS[node.kind].fits(node, there):
             return False
-        return node.kind not in DATA or not form_of(node).is_made or self._was_made(there)
+        if self._data.is_anothers(number, there):
+            return False
+        return node.kind not in DATA or not form_of(node).is_made or self._was_made(there, form_of(node))
 
     def _elsewhere(self, number: int, *, by_variables: bool) -> Any:
         """Return a node's object by another holder in the record that is here already, or ABSENT."""
         for holder, key in self._holders.of(number, by_variables=by_variables):
             parent = self.there(holder)
             there = ABSENT if parent is ABSENT else self._child(holder, parent, key)
-            if self._stands_for(self._nodes[number], there):
+            if self._stands_for(number, there):
                 return there
         return ABSENT
 
@@ -269,11 +314,13 @@ class StateRebuild:
         if number < len(self.objects):
             return self.objects[number]
         node = self._nodes[number]
+        there = self._data.of(number)
         if node.parent < 0:
             return ABSENT
-        parent = self.there(node.parent)
-        there = ABSENT if parent is ABSENT else self._child(node.parent, parent, node.key)
-        return there if self._stands_for(node, there) else ABSENT
+        if there is ABSENT:
+            parent = self.there(node.parent)
+            there = ABSENT if parent is ABSENT else self._child(node.parent, parent, node.key)
+        return there if self._stands_for(number, there) else ABSENT
 
     @functools.cached_property
     def _holders(self) -> Holders:
@@ -313,7 +360,8 @@ class StateRebuild:
             found = self.objects[value[1]]
             return there if found is ABSENT else found
         if tag == TUPLE:
-            cls, items = value[1] or tuple, value[2]
+            cls = value[1] or tuple
+            items = value[2]
             now = tuple_items(there) if isinstance(there, tuple) else ()
             olds = now if len(now) == len(items) else [ABSENT] * len(items)
             parts = [self.decode(v, old) for v, old in zip(items, olds)]
@@ -364,7 +412,8 @@ class StateRebuild:
         known = self._of_groups.get(id(node))
         if known is not None:
             return known
-        own, items = group["params"], node.content["params"][2]
+        own = group["params"]
+        items = node.content["params"][2]
         olds = own if len(own) == len(items) else [ABSENT] * len(items)
         parameters = [self.decode(value, old) for value, old in zip(items, olds)]
         if any(parameter is ABSENT for parameter in parameters):

@@ -15,8 +15,10 @@ from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 
 
-def begin_set_up(state: HostState) -> tuple[Any, ...]:
+def begin_set_up(state: HostState, before: Sequence[bytes] = ()) -> tuple[bytes, ...]:
     """Return what the journal of the set-up holds of each tree of modules, for `tree_of`. From now on journals hold the difference.
+
+    `before`: what a lost rank's journal held, which stays: the heads that it has recorded of loops that still run refer to it.
 
     Each tree is pickled by itself: the journal is read before the script begins, which imports the modules of what trees hold.
 
@@ -24,14 +26,15 @@ def begin_set_up(state: HostState) -> tuple[Any, ...]:
     tells what set-up had, and the next process that takes over makes them from a boundary's journal alone.
     """
     contents = [n.content for n in state.nodes if n.kind is Kind.MODULE and not n.content.tree.is_bare()]
-    records: list[bytes] = []
+    records = [*before]
     for content in contents:
         tree: modules.ModuleTree = content.tree
         tree.of_set_up = {name: module_parts.class_of(module) for name, module in zip(tree.names, tree.modules)}
         if tree.is_rebound:
             continue
         record, base = _tree_base(content)
-        tree.base, tree.base_place = base, len(records)
+        tree.base_place = len(records)
+        tree.base = base
         records.append(pickled(record))
     state.takes_over = False  # what was written of modules was the difference to the set-up before
     return tuple(records)
@@ -47,7 +50,8 @@ def _tree_base(content: modules.TreeContent) -> tuple[tuple[Any, ...], modules.T
     """Return the record of a tree, and what is known by it: only plain values, since other objects have nodes in later journals."""
     known = [value if _is_plain(value) else _NOT_KNOWN for value in content.values]
     values = {slot: value for slot, value in zip(content.tree.slots, known) if value is not _NOT_KNOWN}
-    forms, hooks = content.tree.all_forms(content), content.tree.hooks
+    forms = content.tree.all_forms(content)
+    hooks = content.tree.hooks
     record: tuple[Any, ...] = (-1, content.flags, values, content.buffers, None, forms, hooks, {}, None)
     return record, replace(content, values=known, bound=[])
 

@@ -17,7 +17,9 @@ class WalkAnew(Exception):
 
 def changed(node: StateNode) -> StateNode | None:
     """Return a list, a dict or an object as it is now, in one go, since some change in each step; None where it takes a visit."""
-    obj, kind, cls = node.obj, node.kind, type(node.obj)
+    obj = node.obj
+    kind = node.kind
+    cls = type(node.obj)
     content: Any
     edges: Edges
     if cls is list:

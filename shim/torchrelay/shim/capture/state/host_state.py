@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 
 from torchrelay.shim.adapters.tensors.dtensor import Spread
+from torchrelay.shim.capture.state.data_origins import DataOrigins
 from torchrelay.shim.capture.state.key_text import text_of
-from torchrelay.shim.capture.state.made_data import MadeData
 from torchrelay.shim.capture.state.shared import AnyNumbered, Numbered, NumberTable, copy_of, copy_of_places
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.tensors.tensor_versions import version_of, versions_of
@@ -83,7 +83,7 @@ class HostState:
     """Nodes with weak references: these are no edges, so a node may stay while what they mean moves."""
     lacking: set[int] = field(default_factory=set)
     """Nodes that are put back only whole, and have elements that cannot be written."""
-    made_data: MadeData = field(default_factory=MadeData)
+    data_origins: DataOrigins = field(default_factory=DataOrigins)
 
     def path(self, number: int, *keys: Any) -> str:
         """Return the way to a node, or to what hangs below it, as a person would write it: `self.scheduler.base_lrs`."""
@@ -134,7 +134,7 @@ class HostState:
             self.encoded,
             self.fleeting,
             set(self.lacking),
-            self.made_data,
+            self.data_origins,
         )
 
 

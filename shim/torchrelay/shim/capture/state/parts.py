@@ -45,7 +45,8 @@ class Bindings:
 
     def __init__(self, namespace: dict[str, Any], dead: frozenset[str] = NONE, *, of_module: bool) -> None:
         works = dict_versions.OF_MODULES if of_module else dict_versions.OF_INSTANCES
-        self._namespace, self._dead = namespace, dead
+        self._namespace = namespace
+        self._dead = dead
         self._version = dict_versions.version(namespace) if works else None
         self._at = self._version.value if self._version is not None else None
         self._kept = [*namespace], [*namespace.values()]  # alive, so that their addresses are nobody else's
@@ -76,7 +77,8 @@ def names_at_gate(frame: FrameType, is_fresh: Callable[[Any], bool]) -> dict[str
 
     They have names such as `outputs.loss`: the logits beside it may be large, and no process needs them any more.
     """
-    names, partly = live_names(frame), answer(frame).partly
+    names = live_names(frame)
+    partly = answer(frame).partly
     if not partly:
         return names
     found: dict[str, Any] = {}

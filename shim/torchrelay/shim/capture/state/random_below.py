@@ -35,7 +35,8 @@ def random_below(root: Any, *first: str) -> dict[Deep, Any]:
     `first`: how the root's own way begins.
     """
     found: dict[Deep, Any] = {}
-    seen, queue = {id(root)}, deque([(first, root)])
+    seen = {id(root)}
+    queue = deque([(first, root)])
     while queue and len(seen) < MOST_OBJECTS:
         way, obj = queue.popleft()
         for step, value in _parts(obj):

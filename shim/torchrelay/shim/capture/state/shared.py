@@ -66,7 +66,9 @@ class Pages(Generic[T]):
 
     def copy(self) -> Pages[T]:
         other: Pages[T] = Pages.__new__(Pages)
-        other.pages, other._length, other._own = self.pages[:], self._length, set()
+        other.pages = self.pages[:]
+        other._length = self._length
+        other._own = set()
         self._own.clear()
         return other
 
@@ -105,14 +107,16 @@ class Table:
 
     def __init__(self, below: dict[int, int]) -> None:
         """Begin with what lies in `below`, which is not written to from here on."""
-        self._below, self._length = below, len(below)
+        self._below = below
+        self._length = len(below)
         self._above: dict[int, int] = {}
 
     def copy(self) -> Table:
         if len(self._above) > _MOST_ABOVE:
             return Table({key: place for key, place in (self._below | self._above).items() if place != _GONE})
         other = Table(self._below)
-        other._above, other._length = self._above.copy(), self._length
+        other._above = self._above.copy()
+        other._length = self._length
         return other
 
     def __len__(self) -> int:

@@ -90,7 +90,8 @@ def _sets_alike(a: Any, b: Any) -> bool:
 def _tensors_alike(a: torch.Tensor, b: torch.Tensor) -> bool:
     if a.dtype is not b.dtype or a.shape != b.shape or a.device != b.device or is_spread(a) is not is_spread(b):
         return False
-    a, b = local(a), local(b)
+    a = local(a)
+    b = local(b)
     if a.layout is not torch.strided or b.layout is not torch.strided:
         return False
     return tensor_bytes(a) == tensor_bytes(b)

@@ -38,7 +38,8 @@ class ByIdentity(Generic[T]):
         return entry is not None and entry[0]() is obj
 
     def put(self, obj: Any, value: T) -> None:
-        entries, key = self._entries, id(obj)
+        entries = self._entries
+        key = id(obj)
         known = entries.get(key)
         if known is not None and known[0]() is obj:
             entries[key] = known[0], value

@@ -6,12 +6,17 @@ standard streams.
 
 from __future__ import annotations
 
+import contextlib
+import enum
 import functools
+import hashlib
 import importlib
 import io
 import pickle
 import sys
 import threading
+import weakref
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +24,7 @@ import torch
 
 MOST_BYTES = 64 << 10
 _MOST_KEPT = 4096
+_MOST_DIGESTED_BYTES = 64 << 20
 _ELSEWHERE = frozenset(
     {"asyncio", "concurrent", "io", "_io", "mlflow", "multiprocessing", "select", "selectors", "socket", "ssl"}
     | {"subprocess", "tempfile", "tensorboard", "torchrelay", "wandb", "zipfile"}
@@ -61,12 +67,45 @@ class _Pickler(pickle.Pickler):
             if name is None or sys.modules.get(name) is not obj:
                 raise pickle.PicklingError("a module that is not imported under its name")
             return importlib.import_module, (name,)
-        return NotImplemented
+        if isinstance(obj, type):
+            return _elsewhere_named(obj) or NotImplemented
+        return _member(obj) or NotImplemented
 
     def persistent_id(self, obj: Any) -> Any:
         if isinstance(obj, (torch.Tensor, torch.nn.Module)):
             raise pickle.PicklingError("a tensor or a model is no value")
         return None
+
+
+_Named = tuple[Callable[..., Any], tuple[Any, str]]
+"""How an attribute is had by its name."""
+_by_other_names: weakref.WeakKeyDictionary[type, _Named | None] = weakref.WeakKeyDictionary()
+
+
+def _elsewhere_named(cls: type) -> _Named | None:
+    """Return how to get a class that its package has, but not where the class says; None for any other one."""
+    if cls not in _by_other_names:
+        _by_other_names[cls] = None if is_importable(cls) else _found_in_package(cls)
+    return _by_other_names[cls]
+
+
+def _found_in_package(cls: type) -> _Named | None:
+    root = (cls.__module__ or "").partition(".")[0]
+    for name, module in [*sys.modules.items()]:
+        if name.partition(".")[0] == root and issubclass(type(module), ModuleType):
+            for own, value in [*vars(module).items()]:
+                if value is cls:
+                    return getattr, (module, own)
+    return None
+
+
+def _member(obj: Any) -> _Named | None:
+    """Return how to get a member of an extension's enum, which is one object in each process; None for anything else."""
+    cls = type(obj)
+    if isinstance(obj, enum.Enum) or "__members__" not in vars(cls):
+        return None
+    name = getattr(obj, "name", None)
+    return (getattr, (cls, name)) if type(name) is str and getattr(cls, name, None) is obj else None
 
 
 class _Limited(io.BytesIO):
@@ -124,6 +163,35 @@ def content(obj: Any) -> bytes | None:
     except Exception:  # noqa: BLE001 - whatever the script's objects do when they are asked, it goes on
         return None
     return written.getvalue()
+
+
+class _Digest(io.RawIOBase):
+    """Take a digest of what is written. Raises OverflowError once that is much."""
+
+    def __init__(self) -> None:
+        self.hash = hashlib.blake2b(digest_size=16)
+        self._left = _MOST_DIGESTED_BYTES
+
+    def write(self, data: Any) -> int:
+        if self._left <= 0:
+            raise OverflowError("much of it is written")
+        view = memoryview(data).cast("B")
+        self.hash.update(view[: self._left])
+        self._left -= view.nbytes
+        return view.nbytes
+
+
+def digest(obj: Any) -> bytes:
+    """Return a digest that is the same for two objects that are alike; of a large one, of its beginning.
+
+    For an object that does not pickle it is that of what it writes until it fails: its class, most often.
+    """
+    written = _Digest()
+    pickler = _Pickler(written, pickle.HIGHEST_PROTOCOL)
+    pickler.fast = True
+    with contextlib.suppress(Exception):  # whatever the script's objects do when they are asked, it goes on
+        pickler.dump(obj)
+    return written.hash.digest()
 
 
 def comes_back(written: bytes) -> bool:

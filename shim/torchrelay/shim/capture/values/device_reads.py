@@ -68,7 +68,8 @@ class DeviceReads:
         return dict(zip(map(id, found), contents(found)))
 
     def _wait(self, device: torch.device) -> None:
-        started_s, started_cpu_s = time.perf_counter(), time.thread_time()
+        started_s = time.perf_counter()
+        started_cpu_s = time.thread_time()
         await_writes(device)
         self.waited_s += time.perf_counter() - started_s
         self.waited_cpu_s += time.thread_time() - started_cpu_s

@@ -199,15 +199,19 @@ class Kind(enum.IntEnum):
     """Numbers that other processes may share."""
 
 
-FRAME, GLOBALS, GONE = Kind.FRAME, Kind.GLOBALS, Kind.GONE
-LIST, DICT, TUPLE, ATTRS, TENSOR, PARAM_GROUP = (
-    Kind.LIST,
-    Kind.DICT,
-    Kind.TUPLE,
-    Kind.ATTRS,
-    Kind.TENSOR,
-    Kind.PARAM_GROUP,
-)
+DATA = (Kind.LOADER, Kind.DATASET)
+"""Kinds whose content is not carried. The way that leads to one may go over an iterator, or a loader, that training has made."""
+
+
+FRAME = Kind.FRAME
+GLOBALS = Kind.GLOBALS
+GONE = Kind.GONE
+LIST = Kind.LIST
+DICT = Kind.DICT
+TUPLE = Kind.TUPLE
+ATTRS = Kind.ATTRS
+TENSOR = Kind.TENSOR
+PARAM_GROUP = Kind.PARAM_GROUP
 """Members for what runs in each step: to get one from its class takes five times as long as from a module."""
 
 

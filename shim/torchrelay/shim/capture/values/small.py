@@ -99,10 +99,13 @@ def is_still(value: TensorValue, tensor: torch.Tensor) -> bool:
 
 def _take_any(tensor: torch.Tensor, held: bytes | None = None) -> TensorValue:
     leaf_grad = is_leaf(tensor)
-    part, spread = tensor, None
+    part = tensor
+    spread = None
     if type(tensor) not in _PLAIN:
-        part, spread = waited_for(local(tensor)), spread_of(tensor)
-    name, device = _dtype_name(part.dtype), _device_name(part.device)
+        part = waited_for(local(tensor))
+        spread = spread_of(tensor)
+    name = _dtype_name(part.dtype)
+    device = _device_name(part.device)
     data = held if held is not None else b"" if part.is_meta else tensor_bytes(part)
     return TensorValue(name, tuple(part.shape), device, leaf_grad, data, spread)
 

@@ -130,7 +130,7 @@ class Rewalk(Walk):
             # Only a rewind asks for versions, and it goes to the boundary.
             if state.versions:
                 state.versions = [(tensor, version_of(tensor), name) for tensor, _, name in state.versions]
-            trees = [self.trees.large_of(root) for root in state.roots]  # others than before where some were bound anew
+            trees = self.trees.large_of(state.roots)  # others than before where some were bound anew
             state.tree_versions = versions_now([(large, []) for large in trees])
         return state
 
@@ -211,7 +211,8 @@ class Rewalk(Walk):
 
     def _look_at_frames(self, frames: Sequence[FrameType]) -> int:
         """Look at the frames. Return how many nodes of the base are frames: they come first."""
-        known, nodes = 0, self._base.nodes
+        known = 0
+        nodes = self._base.nodes
         for place, frame in enumerate(frames):
             if frame.f_code.co_name == MODULE:
                 continue
@@ -239,7 +240,8 @@ class Rewalk(Walk):
         self, first: int, frames: Sequence[FrameType], module_globals: Mapping[str, dict[str, Any]]
     ) -> None:
         """Look at the modules' globals. `first`: where the base's nodes of modules begin."""
-        nodes, dead = self._base.nodes, dead_globals(frames)
+        nodes = self._base.nodes
+        dead = dead_globals(frames)
         last = first + len(module_globals)
         if last > len(nodes) or (last < len(nodes) and nodes[last].kind is GLOBALS):
             raise WalkAnew
@@ -272,7 +274,8 @@ class Rewalk(Walk):
     def add(self, kind: Kind, obj: Any, parent: int, key: Any, content: Any) -> int:
         state = self.state
         if self._pending is not None:
-            number, self._pending = self._pending, None
+            number = self._pending
+            self._pending = None
             state.renewed.add(number)
             state.nodes[number] = StateNode(kind, obj, parent, key, content)
             return number
@@ -280,7 +283,8 @@ class Rewalk(Walk):
         if number >= 0:
             state.free.remove(number)
             state.renewed.add(number)
-            state.nodes[number], state.holders[number] = StateNode(kind, obj, parent, key, content), (parent,)
+            state.nodes[number] = StateNode(kind, obj, parent, key, content)
+            state.holders[number] = (parent,)
             state.index[id(obj)] = number
             self._note(number, kind)
             return number
@@ -312,7 +316,9 @@ class Rewalk(Walk):
 
     def _swap(self, number: int, gone: Edges, new: Edges) -> tuple[Edges, Edges]:
         """Let a list in the place of another one take over its node: schedulers make one in each step. Return the other edges."""
-        state, before, left = self.state, dict(gone), []
+        state = self.state
+        before = dict(gone)
+        left = []
         for key, value in new:
             then = before.get(key)
             child = state.index.get(id(then)) if type(value) is list and type(then) is list else None
@@ -396,7 +402,7 @@ class Rewalk(Walk):
             self._ways.found(parent, key, known)
             return
         kind = kind_of(type(obj))
-        if id(obj) in state.covered or kind in _WITHOUT_STATE:
+        if kind in _WITHOUT_STATE or (id(obj) in state.covered and kind is not Kind.DDP):
             return
         if kind is TENSOR:
             if isinstance(obj, torch.nn.Parameter) or not self.trees.is_bound(obj):

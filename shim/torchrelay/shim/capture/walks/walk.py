@@ -20,7 +20,7 @@ from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.handlers.variables import iterators_of_loops
 from torchrelay.shim.capture.models import aliases, modules
 from torchrelay.shim.capture.state import owners
-from torchrelay.shim.capture.state.host_state import Definition, Fields, HostState, StateNode
+from torchrelay.shim.capture.state.host_state import Definition, Fields, HostState, StateNode, versions_now
 from torchrelay.shim.capture.state.parts import NONE, Bindings, dead_globals, global_names, live_names, names_at_gate
 from torchrelay.shim.capture.state.random_below import GENERATORS
 from torchrelay.shim.capture.values import callables
@@ -44,7 +44,7 @@ class Walk:
 
         `before`: the boundary's state, for a walk at the gate: it copies tensors that the step made up to a larger size.
         """
-        self.state = state or HostState(made_data=trees.made_data)
+        self.state = state or HostState(data_origins=trees.data_origins)
         self.trees = trees
         self._before = before
         self.queue: deque[tuple[int, Any, Any]] = deque()
@@ -63,8 +63,10 @@ class Walk:
         self._go(frames, module_globals)
         self._parts = owners.parts_met_elsewhere(self.state)
         if self._parts:
-            self.state = HostState(made_data=self.trees.made_data)
+            self.state = HostState(data_origins=self.trees.data_origins)
             self._go(frames, module_globals)
+        owners.put_wrapped_first(self.state)
+        self.state.tree_versions = versions_now([(large, []) for large in self.trees.large_of(self.state.roots)])
         aliases.find(self.state, self.trees, range(len(self.state.nodes)))
         return self.state
 
@@ -109,13 +111,16 @@ class Walk:
         return id(parameter) in self._of_optimizers or any(tree.place_of(parameter) is not None for tree in trees)
 
     def _one(self, parent: int, key: Any, obj: Any) -> None:
-        if id(obj) in self.state.index or id(obj) in self.state.covered:
+        if id(obj) in self.state.index:
             return
         kind = kind_of(type(obj))
+        if id(obj) in self.state.covered and not owners.is_apart(self.state, parent, kind):
+            return
         capture = _CAPTURE.get(kind)
         if capture is not None:
             if kind is DICT and self.state.nodes[parent].kind is LIST and owners.is_group(self.state, parent, obj):
-                kind, capture = Kind.PARAM_GROUP, _CAPTURE[Kind.PARAM_GROUP]
+                kind = Kind.PARAM_GROUP
+                capture = _CAPTURE[Kind.PARAM_GROUP]
             elif id(obj) in self._parts and not owners.is_groups(self.state, parent, key):
                 return
             capture(self, kind, obj, parent, key)

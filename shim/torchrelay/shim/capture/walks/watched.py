@@ -34,7 +34,8 @@ def _words(node: StateNode) -> list[int]:
 
     A parameter group has to be: the list of its parameters can be written to while the group stays as it is.
     """
-    kind, obj = node.kind, node.obj
+    kind = node.kind
+    obj = node.obj
     if kind is Kind.DICT:
         return [object_words.of_dict(obj)] if type(obj) is dict else []
     if kind is Kind.ATTRS:
@@ -69,15 +70,20 @@ class _Lists:
 
     def changed(self) -> list[int]:
         """Return the numbers of the lists that do not hold what they held."""
-        lengths, now = [*map(len, self.objects)], pointers([*chain.from_iterable(self.objects)])
+        lengths = [*map(len, self.objects)]
+        now = pointers([*chain.from_iterable(self.objects)])
         if lengths == self.lengths and now == self.held:
             return []
-        found, at, at_before = [], 0, 0
+        found = []
+        at = 0
+        at_before = 0
         for number, length, length_before in zip(self.numbers, lengths, self.lengths, strict=True):
-            end, end_before = at + length * POINTER_BYTES, at_before + length_before * POINTER_BYTES
+            end = at + length * POINTER_BYTES
+            end_before = at_before + length_before * POINTER_BYTES
             if now[at:end] != self.held[at_before:end_before]:
                 found.append(number)
-            at, at_before = end, end_before
+            at = end
+            at_before = end_before
         return found
 
 
@@ -90,7 +96,9 @@ class Watched:
         """Numbers of nodes that are looked at by themselves, in order."""
         self._held: dict[int, Any] = {}
         """By number, the objects that have to stay alive as long as words of the node are read."""
-        addresses, owners, lists = [], [], []
+        addresses = []
+        owners = []
+        lists = []
         for number, node in enumerate(state.nodes):
             words = _words(node) if object_words.WORKS else []
             if not words and _is_short_list(node):

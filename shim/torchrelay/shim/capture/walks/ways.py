@@ -32,7 +32,8 @@ class Ways:
     """Decide by which way an object is known where new ways lead to it, or its own way is no more."""
 
     def __init__(self, state: HostState, *, at_gate: bool) -> None:
-        self._state, self._at_gate = state, at_gate
+        self._state = state
+        self._at_gate = at_gate
         self._new: dict[int, list[Way]] = {}
         self._gone: list[tuple[Way, int]] = []
         self._left: set[int] = set()
@@ -61,11 +62,13 @@ class Ways:
         while True:
             steps += 1
             while type(key) is Inside:
-                steps, key = steps + 1, key.key
+                steps = steps + 1
+                key = key.key
             if parent < 0:
                 return steps
             node = self._state.nodes[parent]
-            parent, key = node.parent, node.key
+            parent = node.parent
+            key = node.key
 
     def look_at_lost(self) -> None:
         """Look at the lost ways, before places of nodes are given to others. Raises WalkAnew."""
@@ -92,7 +95,8 @@ class Ways:
             if looks > _MOST_LOOKS:
                 raise WalkAnew
             child = waiting.popleft()
-            node, has_moved = self._state.nodes[child], child in self._left
+            node = self._state.nodes[child]
+            has_moved = child in self._left
             self._left.discard(child)
             if node.kind is GONE or node.parent < 0 or (node.kind in _BY_THEIR_OWNERS and not has_moved):
                 continue
@@ -116,7 +120,8 @@ class Ways:
 
     def _lead(self, child: int, way: Way) -> bool:
         """Make the object known by this way. Return whether that is another one than before."""
-        state, node = self._state, self._state.nodes[child]
+        state = self._state
+        node = self._state.nodes[child]
         if (node.parent, node.key) == way:
             return False
         if way[0] > child:
@@ -132,7 +137,8 @@ class Ways:
 
         Raises WalkAnew where something is known by a name that the way is part of, or by ways' order.
         """
-        state, node = self._state, self._state.nodes[child]
+        state = self._state
+        node = self._state.nodes[child]
         if node.kind not in COMES_AND_GOES or any(parent == child for parent, _ in state.places.values()):
             raise WalkAnew
         if state.bulk and not {id(value) for _, value in node.edges}.isdisjoint(id(obj) for obj, _, _ in state.bulk):
@@ -150,7 +156,8 @@ class Ways:
 
     def _all(self, child: int) -> list[Way]:
         """Return all ways to the object that do not lead through itself, in no order."""
-        obj, nodes = self._state.nodes[child].obj, self._state.nodes
+        obj = self._state.nodes[child].obj
+        nodes = self._state.nodes
         parents = [p for p in dict.fromkeys(self._state.holders[child]) if not self._leads_through(p, child)]
         return [
             (parent, way)
@@ -184,7 +191,8 @@ class Ways:
             found += reversed(_places_of(node, key))
             if node.parent < 0:
                 found.append(number)
-            number, key = node.parent, node.key
+            number = node.parent
+            key = node.key
         found.reverse()
         return found
 

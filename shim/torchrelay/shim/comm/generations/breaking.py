@@ -30,7 +30,10 @@ class Breaking:
         log: LogLines,
         stuck: Callable[[str], None],
     ) -> None:
-        self._lock, self._on_device, self._log, self._stuck = lock, on_device, log, stuck
+        self._lock = lock
+        self._on_device = on_device
+        self._log = log
+        self._stuck = stuck
         self._connecting: Generation | None = None
         self._before: set[sockets.Inode] = set()
         """Sockets that were there when that began."""
@@ -41,7 +44,8 @@ class Breaking:
         """Sockets that are opened meanwhile belong to the generation, and are shut down when it is broken."""
         before = set(sockets.tcp_sockets().values())
         with self._lock:
-            self._connecting, self._before = generation, before
+            self._connecting = generation
+            self._before = before
         try:
             yield
         finally:

@@ -32,7 +32,7 @@ from torchrelay.shim.comm.generations import generation_store, group_agreement
 from torchrelay.shim.comm.generations.breaking import Breaking, free
 from torchrelay.shim.comm.generations.connecting import connected
 from torchrelay.shim.comm.generations.generation import Generation
-from torchrelay.shim.comm.peer_links import Links
+from torchrelay.shim.comm.peer_links import PeerLinks
 
 SETTLE_S = 20.0
 """For aborts to be over, and for the device to have done what was queued."""
@@ -57,7 +57,9 @@ class Communicators:
         stuck: Callable[[str], None] = lambda reason: None,
     ) -> None:
         """Begin with generation 0. `address`: where peers reach this process. `stuck`: as in Breaking."""
-        self.rank, self.world_size, self.address = rank, world_size, address
+        self.rank = rank
+        self.world_size = world_size
+        self.address = address
         self.now = Generation(0)
         self._previous: tuple[Generation, list[_Before]] | None = None
         self._types: weakref.WeakKeyDictionary[Any, dict[torch.device, Any]] = weakref.WeakKeyDictionary()
@@ -73,7 +75,7 @@ class Communicators:
         self.waits = ForgottenWaits(log)
         self.lifted = ""
         """Why nobody waits for others at a gate any more; empty as long as all do."""
-        self.links = Links()
+        self.links = PeerLinks()
         try:
             self._old: OldBackends | None = OldBackends()
         except (AttributeError, OSError, ValueError):
@@ -100,7 +102,8 @@ class Communicators:
             raise UnsupportedError(
                 "the controller sends no secret for the gate's connections: it is of an earlier version than this process"
             )
-        deadline, generation = time.monotonic() + generation_store.CONNECT_TIMEOUT.total_seconds(), self.now.number
+        deadline = time.monotonic() + generation_store.CONNECT_TIMEOUT.total_seconds()
+        generation = self.now.number
         listener = GateListener(bind_address(self.address), secret, generation, self.rank)
         with self.breaking.listening(listener):
             self.now.gate = gate.connect(
@@ -165,7 +168,8 @@ class Communicators:
     def _exchange(self, group: Any, store: Any, types: dict[str, Any]) -> None:
         """Exchange a group's communicators. `types`: under which this generation's of each library are registered."""
         assert self._previous is not None
-        ranks, record = groups.group_ranks(group), groups.record_of(group)
+        ranks = groups.group_ranks(group)
+        record = groups.record_of(group)
         had = {d: groups.first_type(name) for d, name in self._names(group).items()}
         before = _Before(group, self._types.get(group, had), record)
         made: dict[torch.device, tuple[Any, Any]] = {}
@@ -185,7 +189,8 @@ class Communicators:
             groups.install(group, made, store)
 
     def _connect(self, backend: Backend, store: Any, ranks: list[int], present: Any, device: torch.device) -> Any:
-        place, size = ranks.index(self.rank), len(ranks)
+        place = ranks.index(self.rank)
+        size = len(ranks)
         if not backend.on_device:
             return connected(self.now, lambda: backend.new(store, place, size, present))
         communicator = backend.new(store, place, size, present)
@@ -259,12 +264,6 @@ class Communicators:
             backend.synchronize()
         if libraries and generation.broken:
             raise generation.failure()
-
-    @staticmethod
-    def timeout_s() -> float:
-        """Return the timeout of the default process group's collectives; 0 where there is no such group."""
-        world = dist.group.WORLD
-        return 0.0 if world is None else groups.timeout_of(world).total_seconds()
 
     @staticmethod
     def group_names() -> set[str]:
@@ -346,7 +345,8 @@ class Communicators:
         found = {id(communicator): (backend, communicator) for backend, communicator in generation.on_device}
         for group in groups.groups() if generation is self.now else ():
             for device, name in self._names(group).items():
-                backend, communicator = registry.BACKENDS.get(name), group._get_backend(device)
+                backend = registry.BACKENDS.get(name)
+                communicator = group._get_backend(device)
                 if backend is not None and backend.on_device:
                     found[id(communicator)] = backend, communicator
         before = self._previous[0].on_device if self._previous is not None and generation is self.now else ()
@@ -383,10 +383,6 @@ class Communicators:
             if not self.lifted or self.now.broken:
                 raise
             return False
-
-    def verify(self, target: int) -> None:
-        """Check that every rank of the new generation goes to the same boundary. Raises StateMismatchError, RuntimeError."""
-        self.gate(target)
 
 
 def current(device: torch.device) -> torch.device:

@@ -28,7 +28,8 @@ def join_store(host: str, port: int, over: Callable[[], bool] = lambda: False) -
     It tries for a short time, and again: torch tries for as long as it is told to, and nothing can stop it. Where the host is lost,
     a rank would not come to a stand.
     """
-    end_s, patience_s = time.monotonic() + CONNECT_TIMEOUT.total_seconds(), FIRST_ATTEMPT_S
+    end_s = time.monotonic() + CONNECT_TIMEOUT.total_seconds()
+    patience_s = FIRST_ATTEMPT_S
     while True:
         try:
             attempt = timedelta(seconds=patience_s)

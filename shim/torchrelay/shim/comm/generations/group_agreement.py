@@ -38,7 +38,8 @@ def check(store: Any, rank: int, world_size: int) -> None:
         theirs = _shared(_said(store, other), rank)
         for name in sorted(theirs):
             if theirs[name] != own.get(name):
-                there, here = _members(theirs, name), _members(own, name)
+                there = _members(theirs, name)
+                here = _members(own, name)
                 raise StateMismatchError(
                     f"process group {name!r} has {there} in rank {other}, and {here} in this process"
                 )

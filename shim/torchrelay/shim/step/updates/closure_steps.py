@@ -127,4 +127,5 @@ class WholeSteps:
 
     def forget(self) -> None:
         """Forget the step that was interrupted: it is begun again."""
-        self._begun, self._inner = None, 0
+        self._begun = None
+        self._inner = 0

@@ -98,4 +98,6 @@ class EarlyUpdates:
         if self.pending:
             self.pending = False
             self.copied_bytes = sum(copy.numel() * copy.element_size() for _, copy in self._kept)
-            self._kept, self._states, self._versions = [], [], {}
+            self._kept = []
+            self._states = []
+            self._versions = {}

@@ -20,7 +20,8 @@ from torchrelay.shim.step.updates.uncounted_writes import UncountedWrites
 from torchrelay.shim.tensors.tensor_bytes import write
 from torchrelay.shim.tensors.tensor_versions import version_of
 
-_LOOKS, _THEN_EACH = 16, 7
+_LOOKS = 16
+_THEN_EACH = 7
 """Gates at which every tensor is looked at; after these, each seventh: what is written each tenth or hundredth step meets one."""
 MOST_BYTES = 256 << 20
 """Of tensors in host memory, which is copied at 5 to 10 GB a second. A step that writes to more cannot be taken back."""

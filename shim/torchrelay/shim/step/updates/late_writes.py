@@ -7,6 +7,7 @@ may be through with it already. For what was written in between that makes a dif
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
@@ -15,6 +16,7 @@ from torchrelay.shim.tensors.tensor_versions import version_of, writes_between
 
 REBOUND = -1
 """Instead of a number of writes: another tensor has taken its place."""
+_TreeVersions = tuple[list[tuple[str, torch.Tensor]], list[int]]
 UNKNOWN = {"(not known before the second step)": REBOUND}
 
 
@@ -33,31 +35,35 @@ class LateWrites:
         if self._trees is None:
             return dict(UNKNOWN)
         found: dict[str, int] = {}
-        for place, (number, (large, versions)) in enumerate(
-            zip(catalogue_numbers(state.tree_versions), state.tree_versions)
-        ):
+        for place, number in enumerate(catalogue_numbers(state.tree_versions)):
             then = self._trees[place] if place < len(self._trees) else None
-            if then is None or then[0] is not large:
-                known = {id(tensor): was for (_, tensor), was in zip(*then)} if then is not None else {}
-                for (name, tensor), now in zip(large, versions):
-                    before = known.get(id(tensor))
-                    if before is None:
-                        found[f"module{number}.{name}"] = REBOUND
-                    elif before != now:
-                        found[f"module{number}.{name}"] = writes_between(before, now, REBOUND)
-            elif then[1] != versions:
-                writes = zip(large, versions, then[1])
-                found |= {
-                    f"module{number}.{name}": writes_between(before, now, REBOUND)
-                    for (name, _), now, before in writes
-                    if now != before
-                }
+            now = state.tree_versions[place]
+            if then is None or then[0] is not now[0] or then[1] != now[1]:
+                found |= {f"module{number}.{name}": writes for name, writes in _in_tree(then, now)}
         if state.large:
             now_at = {name: version for _, version, name in state.versions}
-            for path, tensor in state.large.items():
-                then_tensor, version = self._values.get(path, (None, 0))
-                if then_tensor is None or then_tensor() is not tensor:
-                    found[f"value.{path}"] = REBOUND
-                elif now_at[path] != version:
-                    found[f"value.{path}"] = writes_between(version, now_at[path], REBOUND)
+            found |= {f"value.{path}": writes for path, writes in self._in_values(state.large, now_at)}
         return found
+
+    def _in_values(self, large: Mapping[str, torch.Tensor], now_at: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+        for path, tensor in large.items():
+            then, version = self._values.get(path, (None, 0))
+            if then is None or then() is not tensor:
+                yield path, REBOUND
+            elif now_at[path] != version:
+                yield path, writes_between(version, now_at[path], REBOUND)
+
+
+def _in_tree(then: _TreeVersions | None, now: _TreeVersions) -> Iterator[tuple[str, int]]:
+    """Return what was written in a tree since `then`: names of tensors, and how often each was written."""
+    large, versions = now
+    if then is not None and then[0] is large:
+        known: Sequence[int | None] = then[1]
+    else:
+        by_tensor = {id(tensor): version for (_, tensor), version in zip(*then)} if then is not None else {}
+        known = [by_tensor.get(id(tensor)) for _, tensor in large]
+    for (name, _), version, before in zip(large, versions, known):
+        if before is None:
+            yield name, REBOUND
+        elif before != version:
+            yield name, writes_between(before, version, REBOUND)

@@ -82,7 +82,8 @@ class OptimizerStates:
 
     def drop(self) -> None:
         """Forget the states: no rank goes back any more."""
-        self._head, self._updated = [], []
+        self._head = []
+        self._updated = []
 
     def at_boundary(self, state: HostState) -> None:
         self._head = _take(state, self._updated)
@@ -112,7 +113,8 @@ class OptimizerStates:
         """
         written: list[str] = []
         for content in self._head:
-            bindings, optimizer = content.bindings, content.optimizer
+            bindings = content.bindings
+            optimizer = content.optimizer
             own = fields(optimizer)
             if own is not None and "state" in own and own["state"] is not bindings.states:
                 own["state"] = bindings.states
@@ -164,7 +166,8 @@ def _take(state: HostState, before: Sequence[_Content]) -> list[_Content]:
         if id(states) in seen or not isinstance(states, dict):
             continue  # one that stands for another one shows that one's
         seen.add(id(states))
-        flat, bindings = _flat(states), known.get(id(optimizer))
+        flat = _flat(states)
+        bindings = known.get(id(optimizer))
         if bindings is None or not bindings.are_those_of(states, flat):
             bindings = _bindings(optimizer, states, flat)
         found.append(_Content(number, optimizer, bindings, versions_of(bindings.tensors)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +14,17 @@ from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.protocol.words.positions import RankPhase
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.instrument.activation import Activation
-from torchrelay.shim.journal.writer import script_frames
-from torchrelay.shim.observe.origins import call_site
+from torchrelay.shim.journal.script_modules import script_frames
 from torchrelay.shim.step.costs import OwnWork
 from torchrelay.shim.step.step_state import StepPosition
 from torchrelay.shim.step.updates.closure_steps import WholeSteps
 from torchrelay.shim.step.updates.early_updates import EarlyUpdates
 from torchrelay.shim.step.updates.early_writes import EarlyWrites
+from torchrelay.shim.step.updates.late_reads import LateReads
 from torchrelay.shim.step.updates.late_writes import LateWrites
 from torchrelay.shim.step.updates.optimizer_states import OptimizerStates
 from torchrelay.shim.step.updates.overwritten_weights import OverwrittenWeights
+from torchrelay.shim.step.updates.steps_in_draws import StepsInDraws
 from torchrelay.shim.step.updates.update_effects import UpdateEffects, Within
 from torchrelay.shim.step.updates.update_gate import UpdateGate
 from torchrelay.shim.step.updates.updated_gradients import UpdatedGradients
@@ -36,13 +38,20 @@ _MOST_WITHOUT_UPDATE = 1024
 """So often gradients are computed before the first update at most: a large model's step may have some hundred micro-batches."""
 
 
-class Updates:
+class OptimizerUpdates:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.early, self.late, self.whole = EarlyUpdates(), LateWrites(), WholeSteps(engine)
-        self.states, self.effects = OptimizerStates(), UpdateEffects()
-        self.writes, self.updated = EarlyWrites(self.states), UpdatedTensors()
-        self.gradients, self.overwritten = UpdatedGradients(), OverwrittenWeights(engine.guard.tell)
+        self.early = EarlyUpdates()
+        self.late = LateWrites()
+        self.whole = WholeSteps(engine)
+        self.in_draws = StepsInDraws(engine)
+        self.states = OptimizerStates()
+        self.effects = UpdateEffects()
+        self.writes = EarlyWrites(self.states)
+        self.updated = UpdatedTensors()
+        self.gradients = UpdatedGradients()
+        self.reads = LateReads(engine)
+        self.overwritten = OverwrittenWeights(engine.guard.tell)
         self._computed: int | None = 0
         """How often gradients were computed before the first update; None once there was one."""
         self._done = 0
@@ -59,8 +68,10 @@ class Updates:
         self.gate = UpdateGate(engine, self.early, self.writes)
 
     def begin_iteration(self) -> None:
-        self._done, self._depth = 0, 0
+        self._done = 0
+        self._depth = 0
         self.whole.forget()
+        self.reads.drop()
         self.updated.begin_step()
         self.overwritten.look_no_more()
 
@@ -142,9 +153,7 @@ class Updates:
 
     # In front of the update.
 
-    def before_step(
-        self, frame: FrameType, optimizer: torch.optim.Optimizer | None = None, *, whole: bool = False
-    ) -> None:
+    def before_step(self, frame: FrameType, optimizer: torch.optim.Optimizer | None, *, whole: bool = False) -> None:
         """Prepare for an optimizer's step, with the gate in front where it belongs.
 
         `whole`: what the step writes is written and kept.
@@ -153,7 +162,9 @@ class Updates:
         if not engine.tracker.live or threading.get_ident() != self._training_thread:
             return
         self._computed = None
-        passed, depth, self.gate.is_through = engine.step.gates_passed, self._depth, False
+        passed = engine.step.gates_passed
+        depth = self._depth
+        self.gate.is_through = False
         try:
             self._before_step(frame, optimizer, whole=whole)
         except Exception as error:
@@ -172,43 +183,27 @@ class Updates:
                         raise
                     self._gate_unprotected()
 
-    def _before_step(self, frame: FrameType, optimizer: torch.optim.Optimizer | None, *, whole: bool) -> None:  # noqa: C901 - one question after the other, in the order that decides
+    def _before_step(self, frame: FrameType, optimizer: torch.optim.Optimizer | None, *, whole: bool) -> None:
         engine = self._engine
         self._depth += 1
         if self._depth > 1 or self.whole.open:
             return
         self._stepping = optimizer
         running = engine.tracker.around_step(frame)
-        if engine.capturing and engine.way_in is None and engine.shadow is None:
-            self._refuse_in_draw(frame, running)
+        self.in_draws.at_step(frame, running)
         if engine.step.position is StepPosition.SET_UP:
-            if engine.way_in is not None:
-                engine.way_in.at_step(frame)
-            elif engine.capturing and running and running[-1].computes:
-                # Set-up was recorded too long for a joiner to repeat it.
-                engine.give_up(UnsupportedError("training has begun in a loop whose beginning was not captured"))
-            engine.reporter.step_in_set_up(frame)
+            self._in_set_up(frame, running)
         if engine.step.position not in (StepPosition.BODY, StepPosition.AFTER):
             return
-        if not engine.capturing and engine.step.gradients_open:
-            self._turns = max(self._turns, self._done)
-        if optimizer is not None and engine.capturing and engine.shadow is None:
-            engine.gradients.fates.used_by(optimizer)
+        self._note_gradients(optimizer)
         if self._is_behind_its_loop(frame, running):
             engine.step.began_behind_loop()
             engine.reporter.step_behind_loop(frame)
-        elif engine.commit is not None and running and engine.commit.activation not in running:
-            self._step_elsewhere(running)
+        elif self._has_another_gate(optimizer, running, whole=whole):
             return
-        elif engine.commit is not None and running:
-            site = engine.commit.activation.site
-            together = engine.step.gradients_open or (optimizer is not None and self.whole.communicates(optimizer))
-            if self.early.learn(site, self._done, together=together):
-                engine.reporter.in_turn()
-            if engine.step.is_in_body and self._done < self.early.before_gate(site):
-                self._update_early(None if whole else optimizer, running)
-                return
         if engine.step.position is StepPosition.AFTER:
+            if engine.own is not None:
+                engine.own.update_begins()
             return
         if not running and not engine.step.behind:
             engine.reporter.step_in_no_loop(frame)
@@ -222,6 +217,42 @@ class Updates:
             self._gate_unprotected()
         self._steps_in(running)
 
+    def _note_gradients(self, optimizer: torch.optim.Optimizer | None) -> None:
+        engine = self._engine
+        if not engine.capturing and engine.step.gradients_open:
+            self._turns = max(self._turns, self._done)
+        if optimizer is not None and engine.capturing and engine.shadow is None:
+            engine.gradients.fates.used_by(optimizer)
+
+    def _in_set_up(self, frame: FrameType, running: list[Activation]) -> None:
+        """See to a step before the first boundary."""
+        engine = self._engine
+        if engine.way_in is not None:
+            engine.way_in.at_step(frame)
+        elif engine.capturing and running and running[-1].computes:
+            # Set-up was recorded too long for a joiner to repeat it.
+            engine.give_up(UnsupportedError("training has begun in a loop whose beginning was not captured"))
+        engine.reporter.step_in_set_up(frame)
+
+    def _has_another_gate(
+        self, optimizer: torch.optim.Optimizer | None, running: list[Activation], *, whole: bool
+    ) -> bool:
+        """Return whether the step is of another loop than the latest boundary, or an update before the gate. See to it then."""
+        engine = self._engine
+        if engine.commit is None or not running:
+            return False
+        if engine.commit.activation not in running:
+            self._step_elsewhere(running)
+            return True
+        site = engine.commit.activation.site
+        together = engine.step.gradients_open or (optimizer is not None and self.whole.communicates(optimizer))
+        if self.early.learn(site, self._done, together=together):
+            engine.reporter.in_turn()
+        if engine.step.is_in_body and self._done < self.early.before_gate(site):
+            self._update_early(None if whole else optimizer, running)
+            return True
+        return False
+
     def _gate_unprotected(self) -> None:
         if self._done < max(self._turns, self.early.before_gate(self._site)):
             self._updating_early = self.gate.is_owed = True
@@ -230,10 +261,12 @@ class Updates:
 
     def unprotected_in(self, site: str) -> None:
         """Note that the rank gives up in this training loop, and drop all copies."""
-        self._site, self.gate.is_owed = site, self.early.pending and not self.gate.is_through
+        self.gate.is_owed = self.early.pending and not self.gate.is_through
+        self._site = site
         self.early.drop()
         self.writes.drop()
         self.updated.look_no_more()
+        self.reads.drop()
         self.overwritten.gate_passed()
         self.effects.drop()
         self.states.drop()
@@ -242,11 +275,13 @@ class Updates:
         """Stop looking, since the loop is over: what steps write past torch's counts was seen before, or is not seen."""
         self.writes.look_no_more()
         self.updated.look_no_more()
+        self.reads.drop()
 
     def _update_early(self, optimizer: Any, running: list[Activation]) -> None:
         """Make an update before the gate: another update, behind a backward, comes in this iteration, and the gate is there."""
         engine = self._engine
-        engine.training.step_stack, self._updating_early = running, True
+        engine.training.step_stack = running
+        self._updating_early = True
         engine.step.updated_early()
         if engine.shadow is None and optimizer is not None:
             self.early.keep(optimizer)
@@ -308,24 +343,6 @@ class Updates:
             engine.waiting(False)
         engine.records.begin_after_gate()
 
-    def _refuse_in_draw(self, frame: FrameType, running: list[Activation]) -> None:
-        """Give up where a generator yields its training steps to a loop.
-
-        A new process cannot get into the middle of such a step.
-        """
-        engine = self._engine
-        if engine.tracker.is_in_draw(frame, running[-1] if running else None):
-            file, line = call_site(frame)
-            why = f"the optimizer step at {file}:{line} is made while a loop draws its next item from a generator"
-            engine.give_up(UnsupportedError(why))
-
-    def trained_in_draw(self) -> None:
-        """Give up: a generator that trains has yielded. It will be asked again, and a new process has none that stands there."""
-        if self._engine.capturing and self._engine.shadow is None:
-            self._engine.give_up(
-                UnsupportedError("a generator that trains has yielded, and is to go on where it stands")
-            )
-
     # Behind the update.
 
     def after_step(self) -> None:
@@ -368,8 +385,14 @@ class Updates:
             self.overwritten.note(engine.commit.state)
             self.gradients.note(engine.commit.state)
             self._note_effects(engine.commit.state)
-            if engine.own is not None:
-                engine.own.after_update()
+            if self.all_done():
+                if engine.own is not None:
+                    engine.own.behind_update(engine.commit.state, self._walk_behind(engine.commit.state))
+                self.reads.updated()
+
+    def _walk_behind(self, state: HostState) -> Callable[[], HostState]:
+        writer = self._engine.writer
+        return lambda: writer.walk(script_frames(sys._getframe(1)), state, at_gate=True)
 
     def _note_effects(self, state: HostState) -> None:
         engine = self._engine

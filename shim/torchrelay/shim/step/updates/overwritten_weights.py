@@ -48,7 +48,8 @@ class OverwrittenWeights:
     def gate_passed(self) -> None:
         """Drop the copies: until the update is done no rank has what it leaves."""
         self._state = self._weights = None
-        self._copies, self._size_bytes = {}, 0
+        self._copies = {}
+        self._size_bytes = 0
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return what the weights held after the latest update, by path."""

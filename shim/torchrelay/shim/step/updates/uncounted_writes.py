@@ -47,8 +47,11 @@ class UncountedWrites:
         if self._access is not None:
             self._access.end()
             self._access = None
-            self._tensors, self._paths, self._memory = [], [], None
-            self._aliases, self._written = [], set()
+            self._tensors = []
+            self._paths = []
+            self._memory = None
+            self._aliases = []
+            self._written = set()
 
     def summed_up(self, tensors: Iterable[torch.Tensor]) -> None:
         """Note that the result of a collective of SUMS_UP is in `tensors`."""

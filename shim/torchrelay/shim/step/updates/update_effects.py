@@ -18,7 +18,8 @@ from torchrelay.shim.capture.state.edges import reached_from
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.values.kinds import GONE, Kind
 
-_FIRST_UPDATES, _LOOK_EACH = 4, 64
+_FIRST_UPDATES = 4
+_LOOK_EACH = 64
 """Looked behind at the first updates of a process, and at each so many-th one."""
 _MOST_NODES = 2048
 """That optimizers lead to; where there are more, each walk goes everywhere."""
@@ -83,7 +84,8 @@ class UpdateEffects:
         try:
             now = walk(within)
         except WalkAnew:
-            within, now = None, walk(None)
+            within = None
+            now = walk(None)
         found = effects(at_gate, now, within)
         if within is None and self._is_told:
             known = {way for way, _ in self.changed_before}
@@ -95,7 +97,8 @@ class UpdateEffects:
         changed = {(way, not is_first_value(effect)) for way, effect in found.items() if may_be_computed(effect)}
         if not changed <= self.changed_before:
             self.changed_before |= changed
-            self._is_told, self._written = True, None
+            self._is_told = True
+            self._written = None
         for effect in found.values():
             self._holders.update(_anchored(boundary, now, effect.number))
         return True
@@ -117,7 +120,8 @@ class UpdateEffects:
 
     def _expected(self, boundary: HostState) -> Within:
         """Return where changes are looked for behind this update."""
-        nodes, reached = boundary.nodes, self._reached
+        nodes = boundary.nodes
+        reached = self._reached
         if reached is None and not self._looks_everywhere:
             optimizers = (n for n, node in enumerate(nodes) if node.kind is Kind.OPTIMIZER)
             reached = reached_from(boundary, optimizers, _NO_PART, _MOST_NODES)

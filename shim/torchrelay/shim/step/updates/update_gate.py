@@ -23,7 +23,9 @@ class UpdateGate:
     """The gate of one rank. `early`, `writes`: what the step has done before its gate, which is final once the gate is passed."""
 
     def __init__(self, engine: Engine, early: EarlyUpdates, writes: EarlyWrites) -> None:
-        self._engine, self._early, self._writes = engine, early, writes
+        self._engine = engine
+        self._early = early
+        self._writes = writes
         self.is_through = False
         """Whether the latest gate that was waited at has been passed, counted or not."""
         self.is_owed = False
@@ -164,6 +166,8 @@ class UpdateGate:
         self._early.drop()
         self._writes.drop()
         engine.replaced.drop()
+        if engine.own is not None:
+            engine.own.update_begins()
         engine.updates.updated.gate_passed()
         engine.updates.effects.gate_passed()
         engine.updates.overwritten.gate_passed()

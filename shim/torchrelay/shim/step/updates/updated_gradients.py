@@ -34,7 +34,8 @@ class UpdatedGradients:
 
     def gate_passed(self) -> None:
         """Until the update is done nobody has what it leaves."""
-        self._held, self._versions = [], []
+        self._held = []
+        self._versions = []
 
     def note(self, state: HostState) -> None:
         """Right after an update; the latest one of a step counts."""
@@ -63,7 +64,9 @@ class UpdatedGradients:
         found = {path: p for path, p in device.parameters(state).items() if id(p) in wrapped & updated}
         if sum(map(size_bytes, found.values())) > MOST_BYTES:
             found = {}
-        self._trees, self._paths, self._parameters = trees, [*found], [*found.values()]
+        self._trees = trees
+        self._paths = [*found]
+        self._parameters = [*found.values()]
 
 
 def _reduced(wrapper: DistributedDataParallel) -> list[torch.nn.Parameter]:

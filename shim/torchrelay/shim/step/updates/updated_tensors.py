@@ -4,18 +4,21 @@ A rank that is lost behind its gate is restored by going through the rest of tha
 may be through with it. Where that one has a copy of what the update left, the rest writes to it as the lost rank would have, and
 what the step reads there is right, whether torch counts the writes or not.
 
-Which tensors these are is seen behind a process's first updates and now and then: by torch's counts of writes, and where a step
-goes past these. A write that changes nothing counts, as most clamps do: what was read there can be told only with the copy.
+So are larger ones, and an optimizer's, that `LateReads` has seen to be read there, as long as they are not much.
+
+Which small tensors these are is seen behind a process's first updates and now and then: by torch's counts of writes, and where a
+step goes past these. A write that changes nothing counts, as most clamps do: what was read there can be told only with the copy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import torch
 
 from torchrelay.shim.adapters.tensors.dtensor import local
 from torchrelay.shim.adapters.tensors.storages import is_freed
+from torchrelay.shim.capture.models import device
 from torchrelay.shim.capture.state.host_state import HostState, catalogue_numbers
 from torchrelay.shim.step.updates.uncounted_writes import UncountedWrites
 from torchrelay.shim.tensors.tensor_versions import version_of
@@ -23,7 +26,10 @@ from torchrelay.shim.tensors.tensor_versions import version_of
 SMALL_BYTES = 4 << 10
 MOST_BYTES = 1 << 20
 """Of all that are copied behind each update."""
-_FIRST_UPDATES, _LOOK_EACH = 4, 64
+MOST_READ_BYTES = 4 << 20
+"""Of all that are copied since steps read them. A copy of so much takes 1 to 2 ms in host memory."""
+_FIRST_UPDATES = 4
+_LOOK_EACH = 64
 """All small tensors are copied and looked at behind the first updates of a process, and behind each so many-th one."""
 
 
@@ -31,6 +37,8 @@ class UpdatedTensors:
     def __init__(self) -> None:
         self._paths: set[str] = set()
         """That were seen to be written to behind an update."""
+        self._read: frozenset[str] = frozenset()
+        """That steps read behind their update before they write to them, or past torch's counts."""
         self._updates = 0
         self._trees: list[object] = []
         self._chosen: list[tuple[str, torch.Tensor]] = []
@@ -46,7 +54,9 @@ class UpdatedTensors:
         if self._counted:
             self._paths.update(path for path, _ in self._uncounted.written())
             self._paths.update(path for path, tensor, version in self._counted if version_of(tensor) != version)
-            self._copies = {path: copy for path, copy in self._copies.items() if path in self._paths}
+            self._copies = {
+                path: copy for path, copy in self._copies.items() if path in self._paths or path in self._read
+            }
             self._trees = []
         self.look_no_more()
 
@@ -60,6 +70,8 @@ class UpdatedTensors:
         self.look_no_more()
         looks = self._updates < _FIRST_UPDATES or self._updates % _LOOK_EACH == 0
         self._updates += 1
+        if self._read:
+            self._copy_read(state)
         if not looks and not self._paths:
             return
         size_bytes = 0
@@ -75,6 +87,22 @@ class UpdatedTensors:
         if looks:
             self._counted = [(path, tensor, version_of(tensor)) for path, tensor in found]
             self._uncounted.begin(found)
+
+    def copies_also(self, paths: Collection[str], size_bytes: int) -> bool:
+        """Copy these tensors, too, behind each update from the next one on. Return False where that would be too much."""
+        if size_bytes > MOST_READ_BYTES:
+            return False
+        self._read |= frozenset(paths)
+        return True
+
+    def _copy_read(self, state: HostState) -> None:
+        left = MOST_READ_BYTES
+        for path, tensor in device.catalogue(state, state.roots).items():
+            if path in self._read and not is_freed(tensor):
+                left -= tensor.numel() * tensor.element_size()
+                if left < 0:
+                    return
+                self._copies[path] = tensor.clone()
 
     def look_no_more(self) -> None:
         """Whether steps write behind their updates is not looked at until the next one."""

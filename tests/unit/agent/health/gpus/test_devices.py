@@ -61,7 +61,7 @@ def test_a_spare_that_takes_over_uses_its_own_gpu_in_the_place_of_the_lost_one()
     assert order_with(GPUS, a, 3) == [], "such a local rank uses no GPU"
 
 
-def test_it_is_told_so_by_the_variable_of_the_gpu_s_maker() -> None:
+def test_a_worker_is_told_its_gpu_by_the_variable_of_the_gpus_maker() -> None:
     assert choice(GPUS, {}, GPUS[2], 0, amd=False) == {"CUDA_VISIBLE_DEVICES": "GPU-c,GPU-b,GPU-a"}
     assert choice(GPUS, {}, GPUS[2], 0, amd=True) == {"HIP_VISIBLE_DEVICES": "2,1,0"}
     assert choice(GPUS, {}, GPUS[0], 0, amd=True) == {}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from torchrelay.agent.health.workers import process
 from torchrelay.agent.health.workers.process import (
     GONE,
     descendants_processor_s,
@@ -79,3 +80,35 @@ def test_a_name_with_brackets_does_not_confuse(tmp_path: Path) -> None:
 )
 def test_an_end_is_told_in_words(exit_code: int, number: int, words: str) -> None:
     assert exit_reason(exit_code, number) == words
+
+
+def test_a_process_that_has_a_gpu_open_may_wait_for_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert not process.uses_device(os.getpid())
+    assert not process.uses_device(2**22 + 1), "it is gone"
+    device = tmp_path / "nvidia0"
+    monkeypatch.setattr(process, "_DEVICE_FILES", (str(tmp_path / "nvidia"),))
+    with open(device, "w"):
+        assert process.uses_device(os.getpid())
+    assert not process.uses_device(os.getpid())
+
+
+WAITS = "import threading; lock = threading.Lock(); lock.acquire(); print(flush=True); {}"
+
+
+@pytest.mark.skipif(
+    not os.access(f"/proc/{os.getpid()}/syscall", os.R_OK), reason="this kernel does not say what threads wait for"
+)
+@pytest.mark.parametrize(
+    ("wait", "for_lock"), [("lock.acquire()", True), ("lock.acquire(timeout=60)", False), ("input()", False)]
+)
+def test_the_kernel_tells_a_wait_without_a_limit_from_others(wait: str, for_lock: bool) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", WAITS.format(wait)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        while process_state(child.pid) != "S":
+            os.sched_yield()
+        seen = process.waits_for_lock(child.pid)
+        child.kill()
+    assert seen is for_lock

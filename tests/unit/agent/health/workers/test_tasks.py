@@ -9,7 +9,15 @@ from dataclasses import replace
 
 import pytest
 
-from torchrelay.agent.health.workers.tasks import Task, Tasks, speaks_to_others, tasks_of, were_asleep
+from torchrelay.agent.health.workers.tasks import (
+    ASKS_AGAIN,
+    Task,
+    Tasks,
+    kept_from_running,
+    tasks_of,
+    wakes_by_itself,
+    were_asleep,
+)
 
 MAIN = Task(True, "S", "futex_do_wait", 7)
 WORKER = Task(True, "S", "pipe_read", 3)
@@ -56,6 +64,15 @@ def test_where_nothing_was_seen_nobody_is_asleep() -> None:
     assert were_asleep([{}, {}]) is False
 
 
+@pytest.mark.parametrize(
+    ("wait", "wakes"),
+    [("hrtimer_nanosleep", True), ("wait_woken", True), ("unix_stream_read_generic", True), ("futex_do_wait", False)],
+)
+def test_a_main_thread_that_waits_for_a_clock_or_another_program_wakes_by_itself(wait: str, wakes: bool) -> None:
+    assert wakes_by_itself([ALL, ALL | {(1, 1): replace(MAIN, wait=wait)}], 1) is wakes
+    assert not wakes_by_itself([ALL, ALL | {(1, 2): replace(THREAD, wait="hrtimer_nanosleep")}], 1), "a helper's clock"
+
+
 @contextmanager
 def process(code: str) -> Iterator[int]:
     text = f"import sys, threading, time\n{code}"
@@ -89,7 +106,27 @@ def test_the_kernel_tells_a_deadlock_from_a_nap(code: str, wait: str, asleep: bo
         assert were_asleep([before, tasks_of(pid)]) is asleep
 
 
-def test_connections_within_the_machine_are_not_others() -> None:
-    code = "import socket; s = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(s.getsockname()); "
-    with process(code + "print(flush=True); time.sleep(60)") as pid:
-        assert not speaks_to_others(pid)
+LOCKS = """
+import ctypes
+threading.Thread(target=lambda: [time.sleep(0.001) for _ in iter(int, 1)], daemon=True).start()
+print(flush=True)
+{library}(None).pause()
+"""
+
+
+@pytest.mark.skipif(not os.access("/proc/self/wchan", os.R_OK), reason="this kernel does not say where threads sleep")
+@pytest.mark.parametrize(
+    ("library", "keeps"),
+    [pytest.param("ctypes.PyDLL", True, id="kept"), pytest.param("ctypes.CDLL", False, id="given back")],
+)
+def test_the_kernel_tells_who_sleeps_and_keeps_the_interpreter_s_lock_from_who_waits_without_it(
+    library: str, keeps: bool
+) -> None:
+    with process(LOCKS.format(library=library)) as pid:
+        while "pause" not in tasks_of(pid)[pid, pid].wait:
+            os.sched_yield()
+        first = last = tasks_of(pid)
+        while max(task.sleeps - first[key].sleeps for key, task in last.items()) < 2 * ASKS_AGAIN:
+            last = tasks_of(pid)
+        told = kept_from_running([first, last], pid)
+    assert told is keeps

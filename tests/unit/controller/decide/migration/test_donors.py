@@ -23,7 +23,8 @@ HERE = {0: at(9, 9), 2: at(9, 9)}
 def test_equal_contents_at_a_common_boundary_make_a_donor() -> None:
     checks = {0: [check(4, a="1", b="3")], 1: [check(4, a="1", b="2")], 2: [check(4, a="1", b="2", c="9")]}
     donor = choose_donor(1, 9, HERE, checks)
-    assert donor == ChosenDonor(2, "rank 2 gives its tensors to rank 1: all 2 tensors were bitwise equal after step 4")
+    why = "rank 2 gives its tensors to rank 1: all 2 tensors were bitwise equal after step 4"
+    assert donor == ChosenDonor(2, why, compared=4)
 
 
 def test_the_newest_common_check_counts() -> None:
@@ -185,7 +186,8 @@ def test_all_that_hold_the_same_give_at_once() -> None:
 )
 def test_who_stands_elsewhere_does_not_help(elsewhere: Standing) -> None:
     donor = choose_donor(1, 9, {0: at(9, 9), 2: elsewhere}, SAME)
-    assert donor == ChosenDonor(0, "rank 0 gives its tensors to rank 1: all 1 tensors were bitwise equal after step 4")
+    why = "rank 0 gives its tensors to rank 1: all 1 tensors were bitwise equal after step 4"
+    assert donor == ChosenDonor(0, why, compared=4)
 
 
 def test_who_holds_something_else_does_not_help() -> None:
@@ -222,11 +224,28 @@ CARRIED = {
 }
 
 
-def test_what_a_lost_rank_has_copied_at_each_head_need_not_be_held_by_its_donor() -> None:
+def test_what_a_lost_rank_has_copied_need_not_be_held_by_its_donor() -> None:
     donor = choose_donor(1, 9, {0: at(9, 9)}, CARRIED)
     assert isinstance(donor, ChosenDonor)
     assert (donor.rank, donor.carried) == (0, ("b",))
-    assert "of 2 tensors all but 1, which are copied at the head of each step, were bitwise equal" in donor.reason
+    assert "of 2 tensors all but 1, which are copied in each step, were bitwise equal" in donor.reason
+
+
+def test_the_copy_is_left_alone_where_a_rank_holds_all() -> None:
+    checks = {rank: [carrying(4, "b", a="1", b="2")] for rank in (0, 1)}
+    donor = choose_donor(1, 9, {0: at(9, 9)}, checks)
+    assert isinstance(donor, ChosenDonor)
+    assert donor.carried == ()
+
+
+def test_in_the_first_step_a_rank_that_has_copied_all_it_has_can_be_replaced() -> None:
+    """A wrapper keeps none of it equal, and it is the first step."""
+    all_of_it = {rank: [carrying(0, "a", "b", a=str(rank), b="2")] for rank in (0, 1)}
+    donor = choose_donor(1, 0, {0: at(0, 0)}, all_of_it)
+    assert isinstance(donor, ChosenDonor)
+    assert (set(donor.carried), "rank 1 has copied all 2 of its tensors" in donor.reason) == ({"a", "b"}, True)
+    a_part = {rank: [carrying(0, "a", a=str(rank), b=str(rank))] for rank in (0, 1)}
+    assert isinstance(choose_donor(1, 0, {0: at(0, 0)}, a_part), Cannot)
 
 
 def test_a_copy_from_after_the_boundary_where_all_meet_counts_for_nothing() -> None:
@@ -276,3 +295,13 @@ def test_contents_of_two_heads_with_one_number_say_nothing_of_each_other() -> No
     assert isinstance(
         choose_donor(1, 9, {0: at(9, 9)}, {0: [*equal, replace(behind, place="first")], 1: [*equal, before]}), Cannot
     )
+
+
+def test_a_donor_that_is_in_the_next_loop_gives_only_by_names_that_mean_what_they_meant() -> None:
+    lost = [check(4, m1="1"), check(5, m1="2")]
+    begins = replace(check(9, m1="3"), since=9)
+    assert isinstance(choose_donor(1, 9, HERE, {0: [*lost, begins], 1: lost}), ChosenDonor)
+    for other in (replace(begins, renamed={"m1": "m0"}), replace(begins, fresh=("m1",))):
+        assert isinstance(choose_donor(1, 9, HERE, {0: [*lost, other], 1: lost}), Cannot)
+        still_has_them = {rank: replace(standing, has_before=True) for rank, standing in HERE.items()}
+        assert isinstance(choose_donor(1, 9, still_has_them, {0: [*lost, other], 1: lost}), ChosenDonor)

@@ -47,6 +47,14 @@ def test_the_target_follows_from_the_gates(
     assert f"after step {boundary}" in target.reason
 
 
+def test_one_rank_and_several_are_told_apart_in_words() -> None:
+    target = decide_target(dict(enumerate([at(6, 6, "body"), at(5, 6, "after"), at(6, 6, "body"), at(6, 6, "head")])))
+    assert isinstance(target, Target)
+    assert target.reason == (
+        "all meet after step 6: rank 1 finishes step 6; ranks 0, 2 go back and do step 7 again; rank 3 is there"
+    )
+
+
 def test_who_has_its_gradients_and_not_its_update_is_not_there_yet() -> None:
     standings = dict(enumerate([at(5, 6, "after"), at(5, 5, "gate"), at(5, 6, "gate"), at(5, 5, "behind")]))
     assert still_at_gate(standings, 6) == [1, 3]

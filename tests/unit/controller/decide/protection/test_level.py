@@ -104,6 +104,14 @@ def test_a_machine_with_all_ranks_leaves_nobody_when_it_is_lost() -> None:
     assert found(nodes=2, copied=copied, machine_of={0: "n0", 1: "n1"}).level is Level.PROTECTED
 
 
+def test_while_a_spare_is_made_the_promise_comes_first_and_then_what_a_loss_waits_for() -> None:
+    told = found(spares_ready=0, spares_coming=1, refilling=True, respawns=True)
+    assert told.level is Level.PROTECTED
+    assert told.reason == (
+        "any rank can be replaced, at any moment of a step; a rank that is lost now waits for the spare that is being made"
+    )
+
+
 @pytest.mark.parametrize("ranks", [4, 130])
 def test_who_holds_the_same_on_the_same_machine_alone_is_of_no_use_when_that_is_lost(ranks: int) -> None:
     half = ranks // 2
@@ -150,6 +158,23 @@ def test_a_rehearsal_that_failed_names_the_copies_where_there_are_any() -> None:
     told = found(rehearsed=failed)
     assert (told.level, "a just-in-time checkpoint is what is left" in told.reason) == (Level.PARTLY, True)
     assert "all try to begin anew from their copies" in found(rehearsed=failed, **SHARDED).reason
+
+
+def test_a_file_that_was_changed_since_the_ranks_loaded_it_is_the_reason() -> None:
+    gap = Gap(
+        "text",
+        NO_JOINER,
+        "train.py: changed since this rank loaded it, so no new process runs what it runs",
+        "train.py",
+    )
+    changed = dataclasses.replace(SETTLED, gaps=(gap,))
+    told = found(reports={0: changed, 1: changed})
+    assert (told.level, told.cause) == (Level.UNPROTECTED, Cause.GAPS)
+    assert (
+        told.reason
+        == f"no rank could be replaced: {gap.text}; a just-in-time checkpoint is what is left if one is lost"
+    )
+    assert found(reports={0: SETTLED, 1: changed}).reason.startswith("rank 1 could not be replaced: train.py: changed")
 
 
 @pytest.mark.parametrize(
@@ -253,3 +278,13 @@ def test_what_the_level_hangs_on_is_told_in_one_word(changes: dict[str, object],
     told = found(**changes)
     assert told.cause is cause
     assert (told.level is Level.PROTECTED) <= (cause is Cause.COVERED), "a level that is whole lacks nothing"
+
+
+def test_where_a_loop_begins_nothing_is_promised_for_what_is_behind_its_first_update() -> None:
+    """What ranks held alike in the loop before, each of them may train in a way of its own in this one."""
+    begins = ReplicaCheck(9, {"m1": "1"}, since=9)
+    before = [ReplicaCheck(4, {"m1": "0"}), ReplicaCheck(5, {"m1": "1"})]
+    known = {rank: [*before, begins] for rank in (0, 1)}
+    assert found(checks=known).level is Level.PARTLY
+    known = {rank: [*checks, ReplicaCheck(10, {"m1": "2"}, since=9)] for rank, checks in known.items()}
+    assert found(checks=known).level is Level.PROTECTED

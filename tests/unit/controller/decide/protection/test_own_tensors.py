@@ -1,4 +1,4 @@
-"""Which tensors a rank is asked to copy at each head."""
+"""Which tensors a rank is asked to copy in each step."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ def test_a_rank_is_asked_for_what_the_nearest_other_one_does_not_hold() -> None:
     assert found == {0: {"module1.w"}, 1: {"module1.w"}}
 
 
+def test_shards_of_an_optimizer_s_state_are_asked_for_as_well() -> None:
+    held = ({"module0.s": "a", "optimizer0.0.exp_avg": "a"}, {"module0.s": "b", "optimizer0.0.exp_avg": "b"})
+    assert own_tensors(job(*held))[1] == {"module0.s", "optimizer0.0.exp_avg"}
+
+
 def test_what_one_rank_alone_has_at_all_is_its_own() -> None:
     assert own_tensors(job({"module1.w": "a"}, {})) == {0: {"module1.w"}}
 
@@ -38,11 +43,10 @@ def test_the_rank_that_holds_most_of_it_counts() -> None:
     ("held", "changes"),
     [
         (({}, {}), {}),
-        (({"optimizer0.0.exp_avg": "a"}, {"optimizer0.0.exp_avg": "b"}), {}),
         (({"module1.w": "a"}, {"module1.w": "b"}), {"nodes": 2}),
         (({"module1.w": "a"}, {"module1.w": "b"}), {"lost": frozenset({1})}),
     ],
-    ids=["all share all", "an update writes to it", "several nodes", "nobody to compare with"],
+    ids=["all share all", "several nodes", "nobody to compare with"],
 )
 def test_nobody_is_asked_where_it_would_not_help(held: tuple[dict[str, str], ...], changes: dict[str, object]) -> None:
     assert own_tensors(job(*held, **changes)).get(0) is None

@@ -57,7 +57,9 @@ from torchrelay.controller.decide.replacement.elsewhere import MachineWithPlaces
         ),
     ],
 )
-def test_it_is_started_where_there_is_a_place(machines: list[MachineWithPlaces], node: str, in_place_of: str) -> None:
+def test_a_new_process_is_started_where_there_is_a_place(
+    machines: list[MachineWithPlaces], node: str, in_place_of: str
+) -> None:
     chosen = choose_machine(3, machines)
     assert (chosen.node, chosen.in_place_of) == (node, in_place_of)
     assert node in chosen.reason

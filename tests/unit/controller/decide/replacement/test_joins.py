@@ -41,3 +41,9 @@ def test_the_first_reason_is_told_where_all_spares_are_gone() -> None:
     failures = [JoinFailure(1, "n0.s0", OOM), JoinFailure(1, "n0.s1", "TimeoutError: no answer")]
     assert first_reason(1, failures) == f"; the first one, n0.s0, could not do it: {OOM}"
     assert first_reason(0, failures) == ""
+
+
+def test_processes_that_are_ended_from_outside_say_nothing_of_the_next_one() -> None:
+    killed = [JoinFailure(1, worker, "it was killed by SIGKILL", by_chance=True) for worker in ("n0.s0", "n0.s1")]
+    assert futile(1, killed) == ""
+    assert first_reason(1, killed) == "; the first one, n0.s0, could not do it: it was killed by SIGKILL"

@@ -25,7 +25,7 @@ def test_a_well_place_gets_a_new_process_and_is_told_how_many_are_left() -> None
         ({"unusable": "GPU-1 is in quarantine"}, "GPU-1 is in quarantine"),
     ],
 )
-def test_it_is_said_why_none_is_started(change: dict[str, object], reason: str) -> None:
+def test_the_reason_is_said_where_no_process_is_started(change: dict[str, object], reason: str) -> None:
     verdict = may_respawn(dataclasses.replace(WELL, **change))  # type: ignore[arg-type]  # of any of its fields
     assert not verdict.may
     assert reason in verdict.reason

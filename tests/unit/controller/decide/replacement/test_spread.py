@@ -48,7 +48,7 @@ def test_one_rank_moves_from_where_all_are_and_no_other_one_after_it() -> None:
     assert spread(known("xxx", "BAA"), ready(A=2, B=2)) == StayThere()
 
 
-def test_it_is_a_rank_that_belongs_to_the_machine_that_is_back() -> None:
+def test_the_rank_that_moves_belongs_to_the_machine_that_is_back() -> None:
     found = spread(known("xxxx", "AAAA"), ready(B=4, homes={0: "A", 1: "A", 2: "B", 3: "B"}))
     assert isinstance(found, MoveAway)
     assert found.rank == 2

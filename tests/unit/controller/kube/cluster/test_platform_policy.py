@@ -85,16 +85,18 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_the_more_careful_of_job_and_namespace_counts(asked: str, mode: str, gets: str, reason: str) -> None:
     policy = PlatformPolicy({"team": NamespaceLimits(mode=mode)})
     bounded = policy.bounded("team", {}, PodAnnotations(policy=asked))
-    assert (bounded.wishes.policy, bounded.reason) == (gets, reason)
+    assert (bounded.options.policy, bounded.reason) == (gets, reason)
 
 
 def test_a_job_gets_as_many_spares_as_it_may_have_and_a_default_where_it_does_not_say() -> None:
     policy = PlatformPolicy({"team": NamespaceLimits(spares=3, most_spares_per_job=4)})
     asks = policy.bounded("team", {kube.SPARES: "9"}, PodAnnotations(spares=9))
-    assert (asks.wishes.spares, asks.reason) == (4, "it asks for 9 spares, and jobs of namespace team may have 4")
-    assert policy.bounded("team", {kube.SPARES: "2"}, PodAnnotations(spares=2)).wishes.spares == 2
-    assert policy.bounded("team", {}, PodAnnotations()).wishes.spares == 3
-    assert policy.bounded("team", {kube.SPARES: "pool"}, PodAnnotations(spares=None, pool="pool")).wishes.spares is None
+    assert (asks.options.spares, asks.reason) == (4, "it asks for 9 spares, and jobs of namespace team may have 4")
+    assert policy.bounded("team", {kube.SPARES: "2"}, PodAnnotations(spares=2)).options.spares == 2
+    assert policy.bounded("team", {}, PodAnnotations()).options.spares == 3
+    assert (
+        policy.bounded("team", {kube.SPARES: "pool"}, PodAnnotations(spares=None, pool="pool")).options.spares is None
+    )
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from torchrelay.controller.restart.job_restart import without_agents_store
         (launcher.BEGINS_AGAIN, True),
     ],
 )
-def test_each_state(state: str, spare: bool) -> None:
+def test_a_launcher_begins_or_parks_by_the_state_of_its_job(state: str, spare: bool) -> None:
     assert judge_launcher(state, in_spare=False).spare is spare
     assert judge_launcher(state, in_spare=True).spare
 

@@ -18,7 +18,9 @@ from torchrelay.controller.kube.decide.leaver import DELETE, KEEP, RELEASE, Leav
         (False, True, True, RELEASE),
     ],
 )
-def test_each_case(planned: bool, restarts: bool, leaves: bool, action: str) -> None:
+def test_the_pod_of_a_leaver_is_deleted_released_or_kept(
+    planned: bool, restarts: bool, leaves: bool, action: str
+) -> None:
     verdict = judge_leaver(Leaver("train-1", 1, planned, restarts, leaves))
     assert verdict.action == action
     assert "train-1" in verdict.reason

@@ -213,7 +213,7 @@ def test_wherever_a_fault_of_ours_is_its_job_alone_is_unprotected(
 def test_an_earlier_run_that_cannot_be_forgotten_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
     async def test(cluster: KubeCluster, ours: Play) -> None:
         earlier = JobRun(ours.key, ours.size, ours.launch, PodAnnotations())
-        earlier.story.tellings = Odd()  # type: ignore[assignment]  # a bug, for this test
+        earlier.story.kube_events = Odd()  # type: ignore[assignment]  # a bug, for this test
         cluster.controller.ledger.over.append(earlier)
         await cluster.until(lambda: "ZeroDivisionError" in earlier.failure)
         earlier.task.cancel()

@@ -104,7 +104,7 @@ def test_the_status_counts_ranks_names_the_exceptional_ones_and_lets_another_con
         assert len(json.dumps(job.status)) < 4_000 + 20 * SMALL
         pod = job.run.core.job.holder(7)
         job.run.core.receive(pod.node, msg.WorkerExited(pod.worker, 137, 9, False), 4.0)
-        await job.controller._scribe.write(job.run)
+        await job.controller._status_writer.write(job.run)
         assert [(r["rank"], r["state"]) for r in job.status["ranks"]] == [(7, "lost")]
         await job.end()
 

@@ -18,7 +18,7 @@ def identity(pod: Pod) -> PodIdentity:
     return PodIdentity(pod.key.namespace, pod.name, pod.uid)
 
 
-def test_it_begins_until_the_job_is_protected_and_parks_from_then_on() -> None:
+def test_a_launcher_begins_until_the_job_is_protected_and_parks_from_then_on() -> None:
     async def test(w: World) -> None:
         pod = identity(w.pod("llama-0"))
         assert not (await w.ledger.may_launch(pod)).spare

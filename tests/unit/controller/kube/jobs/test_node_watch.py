@@ -58,12 +58,14 @@ def pod(number: int, **status: Any) -> dict[str, Any]:
 class Cluster:
     """A job of two ranks and a warm spare, each on a node of its own: n0, n1, n2."""
 
-    def __init__(self, policy: HealthPolicy = POLICY, spare: bool = True, wishes: PodAnnotations | None = None) -> None:
+    def __init__(
+        self, policy: HealthPolicy = POLICY, spare: bool = True, options: PodAnnotations | None = None
+    ) -> None:
         self.ledger = Ledger(self._nothing, self._nothing, policy)  # type: ignore[arg-type]  # a stand-in
         self.nodes = types.SimpleNamespace(listed=asyncio.Event(), broken="")
         self.nodes.listed.set()
         self.watch = NodeWatch(self.ledger, self.nodes)  # type: ignore[arg-type]  # a stand-in
-        self.run = self.ledger.runs[KEY] = JobRun(KEY, 2, LAUNCH, wishes or PodAnnotations(), policy)
+        self.run = self.ledger.runs[KEY] = JobRun(KEY, 2, LAUNCH, options or PodAnnotations(), policy)
         self.events: list[Any] = []
         hear = self.run.story.take
         self.run.story.take = lambda event: (self._hear(event), hear(event))[1]  # type: ignore[method-assign]  # in its place for this test
@@ -277,10 +279,10 @@ def test_a_job_that_is_to_be_observed_is_told_what_would_be_done_also_after_the_
         c.ledger.node_changed(node("n1", unschedulable=True), False)
         c.look()
         assert (c.verdicts(), c.moving()) == ([("node-cordon", "migrate", "observed")], [])
-        told = [t for t in c.run.story.tellings if t.reason == "Observed"]
+        told = [t for t in c.run.story.kube_events if t.reason == "Observed"]
         assert [t.message.partition(":")[0] for t in told] == ["would migrate rank 1"]
 
-    in_cluster(test, wishes=PodAnnotations(policy="observe"))
+    in_cluster(test, options=PodAnnotations(policy="observe"))
 
 
 def test_a_policy_that_is_changed_counts_for_jobs_that_run() -> None:

@@ -22,7 +22,7 @@ async def protected(w: World) -> None:
     w.run.core.attach(w.hello(spare, NO_RANK), 1.0)
 
 
-def test_it_is_made_once_belongs_to_the_job_and_goes_with_the_protection() -> None:
+def test_a_budget_is_made_once_belongs_to_the_job_and_goes_with_the_protection() -> None:
     async def test(w: World) -> None:
         await protected(w)
         budgets, owner = Budgets(w.api, SETTINGS), w.api.named(TRAINING_JOBS, "llama")  # type: ignore[arg-type]  # a stand-in
@@ -70,7 +70,7 @@ def test_ranks_that_cannot_leave_hold_a_drain_up_only_so_long() -> None:
         budgets, owner = Budgets(w.api, SETTINGS), w.api.named(TRAINING_JOBS, "llama")  # type: ignore[arg-type]  # a stand-in
         await budgets.tend(w.run, owner, True)
         assert w.api.all(BUDGETS)
-        budgets._since_s[w.run.key] -= w.run.wishes.spare_wait_s + 1.0
+        budgets._since_s[w.run.key] -= w.run.options.spare_wait_s + 1.0
         await budgets.tend(w.run, owner, True)
         assert w.api.all(BUDGETS) == []
 
@@ -78,7 +78,7 @@ def test_ranks_that_cannot_leave_hold_a_drain_up_only_so_long() -> None:
 
 
 @pytest.mark.parametrize("watched", ["*", "team"])
-def test_it_goes_when_torchrelay_is_uninstalled(watched: str) -> None:
+def test_a_budget_goes_when_torchrelay_is_uninstalled(watched: str) -> None:
     async def test(w: World) -> None:
         await protected(w)
         settings = ClusterSettings("torchrelay-system", "controller-0", watched)
@@ -114,7 +114,7 @@ def test_one_of_an_installation_that_is_no_more_is_made_anew() -> None:
     in_world(test)
 
 
-def test_it_is_taken_away_though_the_pods_and_the_resource_of_the_job_went_first() -> None:
+def test_a_budget_is_taken_away_though_the_pods_and_the_resource_of_the_job_went_first() -> None:
     async def test(w: World) -> None:
         await protected(w)
         budgets = Budgets(w.api, SETTINGS)  # type: ignore[arg-type]  # a stand-in

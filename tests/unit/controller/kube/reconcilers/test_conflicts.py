@@ -84,8 +84,8 @@ def test_a_migration_whose_writing_was_not_answered_is_written_once_and_whole(lo
         w.api.answers_lost = lost
         for _ in range(lost):
             with pytest.raises(RetryableError):
-                await w.scribe.write(w.run)
-        await w.scribe.write(w.run)
+                await w.status_writer.write(w.run)
+        await w.status_writer.write(w.run)
         (found,) = w.api.all(MIGRATIONS)
         assert (found["spec"]["rank"], found["status"]["reason"]) == (1, "killed")
 

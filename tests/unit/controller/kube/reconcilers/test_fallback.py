@@ -29,10 +29,10 @@ from torchrelay.shim.replicas.kept_files import clear
 NOW_S = 50.0
 
 
-def fall(w: World, directory: str = "", wishes: Asked | None = None, restarts: tuple[int, ...] = ()) -> None:
+def fall(w: World, directory: str = "", options: Asked | None = None, restarts: tuple[int, ...] = ()) -> None:
     """Rank 1 is lost, and there is no spare for it."""
     w.run.task.cancel()
-    w.run = w.ledger.runs[KEY] = JobRun(KEY, 2, LAUNCH, wishes or Asked(checkpoint_dir="/c"), restarts)
+    w.run = w.ledger.runs[KEY] = JobRun(KEY, 2, LAUNCH, options or Asked(checkpoint_dir="/c"), restarts)
     w.begin()
     w.run.story.take(e.to_job_event(e.MigrationStarted("m1", "unplanned", 1, "killed", 1), 1000.0))
     state = State("m1", 2, 1, {}, no_spare="no spare is left for rank 1", target=40)
@@ -65,7 +65,7 @@ def test_what_survivors_saved_is_begun_from_in_a_run_of_its_own() -> None:
         assert len(orders(w.run, msg.RestartWorkers)) == 2
         assert rungs(w) == [("next-spare", "refused"), ("respawn", "refused"), ("jit-checkpoint", "taken")]
         await w.keeper.tend(run)
-        await w.scribe.write(run)
+        await w.status_writer.write(run)
         status = w.api.named(TRAINING_JOBS, "llama")["status"]
         assert (status["phase"], status["restartSteps"]) == ("Restarting", [40])
         assert "0 of 2 processes" in status["protectionReason"]
@@ -111,7 +111,7 @@ def test_a_folder_that_cannot_be_looked_into_is_the_end(why: str) -> None:
 
 def test_the_end_has_the_reason_that_began_it_where_the_job_never_came_to_train_again() -> None:
     async def test(w: World) -> None:
-        fall(w, wishes=Asked())
+        fall(w, options=Asked())
         w.run.losses.add(Loss(1, 40, 1000.0, "rank 1 was killed", "jit-checkpoint"))
         Fallback(w.ledger).look(w.run, NOW_S)
         assert w.run.core.ended is not None
@@ -269,7 +269,7 @@ def test_a_new_controller_takes_up_a_job_that_was_to_begin_again() -> None:
     async def test(w: World) -> None:
         run = gathering(w)
         await w.keeper.tend(run)
-        await w.scribe.write(run)
+        await w.status_writer.write(run)
         status = w.api.named(TRAINING_JOBS, "llama")["status"]
         run.task.cancel()
         del w.ledger.runs[KEY]
@@ -279,9 +279,9 @@ def test_a_new_controller_takes_up_a_job_that_was_to_begin_again() -> None:
         assert (again.job_id, again.core._config.job_id) == (run.job_id, run.job_id)
         assert again.told_as != run.told_as == w.ledger.over[0].told_as, "who listens begins anew under this controller"
         assert (again.restart, again.restarts, again.core.job.world_size) == (run.restart, (40,), 2)
-        assert again.wishes.spares == 1
+        assert again.options.spares == 1
         again.story.take(e.to_job_event(e.Protection("armed", "all ranks are back"), 1002.0))
-        await w.scribe.write(again)
+        await w.status_writer.write(again)
         (told,) = w.api.all(MIGRATIONS)
         assert told["status"]["conditions"][-1]["type"] == "Restarted"
         assert told["status"]["rungs"]

@@ -120,9 +120,9 @@ def test_what_could_not_be_written_is_written_when_the_api_server_is_back() -> N
         w.run.story.take(e.to_job_event(started, 1000.0))
         w.api.away = True
         with pytest.raises(RetryableError):
-            await w.scribe.write(w.run)
+            await w.status_writer.write(w.run)
         w.api.away = False
-        await w.scribe.write(w.run)
+        await w.status_writer.write(w.run)
         (migration,) = w.api.all(MIGRATIONS)
         assert (migration["spec"]["rank"], migration["status"]["reason"]) == (1, "killed")
         assert migration["metadata"]["ownerReferences"][0]["name"] == "llama"
@@ -139,8 +139,8 @@ def wish(**spec: Any) -> dict[str, Any]:
 def test_a_wish_that_never_can_be_is_refused_with_the_reason() -> None:
     async def test(w: World) -> None:
         w.begin()
-        w.wishes.changed(wish(pod="llama-9"), False)
-        w.wishes.tick()
+        w.migration_requests.changed(wish(pod="llama-9"), False)
+        w.migration_requests.tick()
         (story,) = w.run.story.migrations
         assert (story.name, story.status["outcome"]) == ("wish", "refused")
         assert "llama-9" in story.status["reason"]
@@ -153,12 +153,12 @@ def test_a_wish_that_cannot_be_now_waits() -> None:
         w.begin()
         spare = w.add(manifest("llama-spare-2"))
         w.run.core.attach(w.hello(spare, NO_RANK), 1.0)
-        w.wishes.changed(wish(node="n1"), False)
-        w.wishes.tick()
+        w.migration_requests.changed(wish(node="n1"), False)
+        w.migration_requests.tick()
         assert w.run.story.migrations == []
-        assert "not reached their training loop" in w.wishes.waiting["wish"]
+        assert "not reached their training loop" in w.migration_requests.waiting["wish"]
         told = w.run.story.waiting["wish"].status
-        assert (told["phase"], told["reason"]) == ("waiting", w.wishes.waiting["wish"])
+        assert (told["phase"], told["reason"]) == ("waiting", w.migration_requests.waiting["wish"])
 
     in_world(test)
 
@@ -168,8 +168,8 @@ def test_a_migration_that_the_controller_made_is_no_wish() -> None:
         w.begin()
         own = wish(rank=7)
         own["metadata"]["annotations"] = {"torchrelay.dev/origin": "controller"}
-        w.wishes.changed(own, False)
-        w.wishes.tick()
+        w.migration_requests.changed(own, False)
+        w.migration_requests.tick()
         assert w.run.story.migrations == []
 
     in_world(test)
@@ -242,12 +242,12 @@ def test_a_migration_of_a_controller_that_is_no_more_is_closed(before: str, outc
     async def test(w: World) -> None:
         own = led_by_another()
         own["status"]["fromPod"] = before
-        w.wishes.changed(own, False)
-        w.wishes.tick()
+        w.migration_requests.changed(own, False)
+        w.migration_requests.tick()
         assert w.run.story.migrations == []
         w.begin()
-        w.wishes.tick()
-        w.wishes.tick()
+        w.migration_requests.tick()
+        w.migration_requests.tick()
         (story,) = w.run.story.migrations
         assert (story.name, story.status["outcome"], story.exists) == ("wish", outcome, True)
         assert "the controller that led it is gone; rank 1 lives in pod llama-1" in story.status["decisions"][-1]
@@ -258,14 +258,14 @@ def test_a_migration_of_a_controller_that_is_no_more_is_closed(before: str, outc
 def test_one_that_is_over_or_our_own_is_left_alone() -> None:
     async def test(w: World) -> None:
         w.begin()
-        w.wishes.changed(led_by_another("committed"), False)
-        w.wishes.tick()
+        w.migration_requests.changed(led_by_another("committed"), False)
+        w.migration_requests.tick()
         assert w.run.story.migrations == []
         w.run.story.take(e.to_job_event(e.MigrationStarted("m1", "unplanned", 1, "killed", 1), 1000.0))
         ours = led_by_another()
         ours["metadata"]["name"] = w.run.story.migrations[0].name
-        w.wishes.changed(ours, False)
-        w.wishes.tick()
+        w.migration_requests.changed(ours, False)
+        w.migration_requests.tick()
         assert len(w.run.story.migrations) == 1
         assert "outcome" not in w.run.story.migrations[0].status
 
@@ -277,8 +277,8 @@ def test_a_person_s_wish_that_another_controller_had_begun_is_begun_anew() -> No
         w.begin()
         begun = wish(pod="llama-9")
         begun["status"] = {"startedAt": "2026-01-01T00:00:00Z", "phase": "quiesce"}
-        w.wishes.changed(begun, False)
-        w.wishes.tick()
+        w.migration_requests.changed(begun, False)
+        w.migration_requests.tick()
         assert [s.status["outcome"] for s in w.run.story.migrations] == ["refused"]
 
     in_world(test)
@@ -341,8 +341,8 @@ def test_a_pod_on_a_node_that_stays_away_is_deleted_by_force_once_its_rank_has_m
 def test_a_checkpoint_that_a_person_asks_for_is_refused_where_the_job_names_no_folder() -> None:
     async def test(w: World) -> None:
         w.begin()
-        w.wishes.changed(wish(save=True), False)
-        w.wishes.tick()
+        w.migration_requests.changed(wish(save=True), False)
+        w.migration_requests.tick()
         (story,) = w.run.story.migrations
         assert (story.status["outcome"], story.status["kind"]) == ("refused", "save")
         assert "annotation checkpoint-dir" in story.status["reason"]
@@ -359,8 +359,8 @@ def test_the_apis_user_who_asked_goes_on_to_the_job() -> None:
         )  # type: ignore[method-assign,func-returns-value]
         made = wish(rank=1)
         made["metadata"]["annotations"] = {kube.REQUESTED_BY: "alice@example.org"}
-        w.wishes.changed(made, False)
-        w.wishes.tick()
+        w.migration_requests.changed(made, False)
+        w.migration_requests.tick()
         assert [(request.rank, request.by) for request in asked] == [(1, "alice@example.org")]
 
     in_world(test)

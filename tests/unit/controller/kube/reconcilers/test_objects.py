@@ -61,7 +61,7 @@ def test_all_that_is_made_for_a_job_goes_with_its_workload() -> None:
         w.begin()
         await w.keeper.tend(w.run)
         w.run.story.take(e.to_job_event(e.MigrationStarted("m1", "unplanned", 1, "killed", 1), 1000.0))
-        await w.scribe.write(w.run)
+        await w.status_writer.write(w.run)
         w.api.collect()
         assert there(w, *ALL) == {kind.name for kind in ALL}
         assert len(w.spares()) == 1
@@ -121,13 +121,13 @@ def test_a_second_job_of_the_name_has_its_own_number_of_spares_and_no_past() -> 
         w.begin()
         w.run.losses.add(Loss(1, 3, WALL_S, "killed", "next-spare", 1.0, 1))
         await w.keeper.tend(w.run)
-        await w.scribe.write(w.run)
+        await w.status_writer.write(w.run)
         w.api.named(SPARE_POOLS, "llama")["spec"]["spares"] = 7
         job = w.api.named(TRAINING_JOBS, "llama")
         assert len(job["status"]["losses"]) == 1
         run = await second(w)
         await w.keeper.tend(run)
-        await w.scribe.write(run)
+        await w.status_writer.write(run)
         assert w.api.named(SPARE_POOLS, "llama")["spec"]["spares"] == 1
         assert job["status"]["losses"] == []
         conditions = {c["type"]: c["message"] for c in job["status"]["conditions"]}
@@ -203,7 +203,7 @@ def test_a_job_that_has_ended_is_removed_after_its_time(ttl_s: float, after_s: f
         await w.keeper.tend(w.run)
         w.run.story.take(e.to_job_event(e.JobFinished(0, "all ranks are done"), WALL_S))
         w.run.core.end_job(0, "all ranks are done")
-        await w.scribe.write(w.run)
+        await w.status_writer.write(w.run)
         assert w.api.named(TRAINING_JOBS, "llama")["status"]["finishedAt"] == timestamp(WALL_S)
         await mirrored(w, ttl_s).look(WALL_S + after_s, 1.0)
         w.api.collect()
@@ -218,17 +218,17 @@ def test_one_that_is_removed_while_its_pods_stay_is_not_made_again() -> None:
         await w.keeper.tend(w.run)
         w.run.story.take(e.to_job_event(e.JobFinished(0, "all ranks are done"), WALL_S))
         w.run.core.end_job(0, "all ranks are done")
-        await w.scribe.write(w.run)
+        await w.status_writer.write(w.run)
         await mirrored(w, TTL_S).look(WALL_S + TTL_S, 1.0)
         w.api.collect()
         w.run.core.job.generation += 1  # something to tell
         for _ in range(3):
-            await w.scribe.write(w.run)
+            await w.status_writer.write(w.run)
             await w.keeper.tend(w.run)
         assert there(w, TRAINING_JOBS, SPARE_POOLS) == set()
         another = JobRun(KEY, 2, LAUNCH, Asked(), lineage="another job of the name")
-        assert w.scribe.is_removed(w.run)
-        assert not w.scribe.is_removed(another)
+        assert w.status_writer.is_removed(w.run)
+        assert not w.status_writer.is_removed(another)
         another.task.cancel()
 
     in_world(test)
@@ -279,7 +279,7 @@ def test_a_training_job_is_made_with_its_workload_and_not_changed_for_it_afterwa
     async def test(w: World) -> None:
         owned(w, "job-1")
         w.begin()
-        await w.scribe.training_job(w.run, w.ledger.pods_of(KEY)[0], Asked())
+        await w.status_writer.training_job(w.run, w.ledger.pods_of(KEY)[0], Asked())
         assert [verb for verb, kind, _ in w.api.calls if kind == TRAINING_JOBS.name] == ["get", "create"]
         (reference,) = w.api.named(TRAINING_JOBS, "llama")["metadata"]["ownerReferences"]
         assert reference["uid"] == "job-1"

@@ -64,7 +64,7 @@ def test_one_is_made_at_once_where_it_never_does() -> None:
     in_world(test)
 
 
-def test_it_is_no_spare_on_a_node_that_is_to_be_left() -> None:
+def test_a_parked_pod_is_no_spare_on_a_node_that_is_to_be_left() -> None:
     async def test(w: World) -> None:
         await with_a_moved_rank(w, "OnFailure")
         come_back(w)

@@ -103,11 +103,11 @@ def test_a_migration_of_a_pod_is_one_of_each_of_its_ranks() -> None:
             seen = tuple(msg.WorkerProgress(f"{agent}.{n}", 7, 7, "body", False, 1, "R") for n in (1, 2))
             w.run.core.receive(agent, msg.Progress(seen), 1.0)
         meta = {"name": "wish", "namespace": "team", "uid": "w-1"}
-        w.wishes.changed({"metadata": meta, "spec": {"job": "llama", "pod": "llama-1"}}, False)
-        w.wishes.tick()
+        w.migration_requests.changed({"metadata": meta, "spec": {"job": "llama", "pod": "llama-1"}}, False)
+        w.migration_requests.tick()
         (story,) = w.run.story.migrations
         assert (story.name, story.status["rank"]) == ("wish", 2)
-        (waits,) = w.run.core._parts.planned_moves._wishes
+        (waits,) = w.run.core._parts.planned_moves._waiting_moves
         assert (waits.rank, waits.asked) == (3, "Migration wish asks for it (its pod is left, after rank 2)")
 
     in_world(test)

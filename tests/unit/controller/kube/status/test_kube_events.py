@@ -9,11 +9,11 @@ from torchrelay.controller.kube.client.api import EVENTS
 from torchrelay.controller.kube.decide.ladder import REFUSED, TAKEN, Tried
 from torchrelay.controller.kube.status.kube_events import (
     MOST_BYTES,
-    SparesTeller,
-    Telling,
+    KubeEvent,
+    SparesEvents,
     event,
+    events_of_rungs,
     tell,
-    tell_rungs,
 )
 from torchrelay.protocol import events as e
 
@@ -28,7 +28,7 @@ def test_losses_and_failures_are_warnings_and_plans_are_not() -> None:
 
 
 def test_each_rung_is_told_with_its_reason() -> None:
-    told = tell_rungs([Tried("next-spare", REFUSED, "none"), Tried("checkpoint", TAKEN, "/c/20")], "m1", 1.0)
+    told = events_of_rungs([Tried("next-spare", REFUSED, "none"), Tried("checkpoint", TAKEN, "/c/20")], "m1", 1.0)
     assert [(t.warning, t.reason, t.message) for t in told] == [
         (True, "RungRefused", "next-spare: none"),
         (False, "RungTaken", "checkpoint: /c/20"),
@@ -36,7 +36,7 @@ def test_each_rung_is_told_with_its_reason() -> None:
 
 
 def test_a_message_is_as_long_as_the_api_server_takes_it() -> None:
-    made = event(Telling(True, "R", "\u00e9" * MOST_BYTES, 0.0), "Migration", "ns", "m", "u")
+    made = event(KubeEvent(True, "R", "\u00e9" * MOST_BYTES, 0.0), "Migration", "ns", "m", "u")
     assert len(made["message"].encode()) == MOST_BYTES
 
 
@@ -47,7 +47,7 @@ def test_job_and_migration_are_told_once_and_decisions_only_to_the_migration() -
         for occurrence in (STARTED, e.Decision("m1", "spare s takes over")):
             w.run.story.take(e.to_job_event(occurrence, 1000.0))
         for _ in range(2):
-            await w.scribe.write(w.run)
+            await w.status_writer.write(w.run)
         told = [
             (o["involvedObject"]["kind"], o["reason"])
             for o in w.api.all(EVENTS)
@@ -69,8 +69,8 @@ def test_an_api_server_that_refuses_events_holds_nothing_up() -> None:
         await w.keeper.tend(w.run)
         w.api.refused["Event"] = "events are full"
         w.run.story.take(e.to_job_event(STARTED, 1000.0))
-        await w.scribe.write(w.run)
-        assert w.run.story.tellings == []
+        await w.status_writer.write(w.run)
+        assert w.run.story.kube_events == []
 
     in_world(test)
 
@@ -107,11 +107,11 @@ def test_what_a_migration_tells_by_itself_and_what_is_only_watched_is_not_told_t
 
 def test_the_end_of_a_quarantine_is_told_with_who_has_cleared_it() -> None:
     told = tell(e.QuarantineCleared("gpu-7", "new fan", "alice"), 1.0)
-    assert told == Telling(False, "QuarantineCleared", "gpu-7 may be used again: new fan (cleared by alice)", 1.0)
+    assert told == KubeEvent(False, "QuarantineCleared", "gpu-7 may be used again: new fan (cleared by alice)", 1.0)
 
 
 def test_that_spares_are_there_or_used_up_is_told_once_each_time() -> None:
-    teller = SparesTeller()
+    teller = SparesEvents()
     changes = [(1, 0, 1), (1, 1, 0), (1, 1, 0), (1, 0, 0), (1, 0, 0), (1, 0, 1), (1, 1, 0), (2, 1, 1), (0, 0, 0)]
     told = [teller.tell(e.SparesChanged(*numbers, "no node has room"), float(n)) for n, numbers in enumerate(changes)]
     assert [(n, t.warning, t.reason) for n, t in enumerate(told) if t is not None] == [
@@ -126,11 +126,11 @@ def test_that_spares_are_there_or_used_up_is_told_once_each_time() -> None:
 def test_the_story_of_a_job_tells_of_its_spares_and_of_promises() -> None:
     async def test(w: World) -> None:
         w.begin()
-        w.run.story.tellings.clear()
+        w.run.story.kube_events.clear()
         incident = e.IncidentKept("m1", "", "protected", "armed", "no spare could join")
         for occurrence in (e.SparesChanged(3, 0, 0, "no room"), incident):
             w.run.story.take(e.to_job_event(occurrence, 1000.0))
-        assert [t.reason for t in w.run.story.tellings] == ["NoSpare", "PromiseNotKept"]
+        assert [t.reason for t in w.run.story.kube_events] == ["NoSpare", "PromiseNotKept"]
 
     in_world(test)
 

@@ -28,13 +28,13 @@ def finished(kind: str, *moved: tuple[int, str]) -> MigrationFinished:
     )
 
 
-def test_a_spares_pod() -> None:
+def test_a_rank_that_a_spares_pod_took_over_took_the_rung_of_spares() -> None:
     (rung,) = taken_rungs(finished(UNPLANNED, (1, "spare-x:u7.1")), LEAVERS, {1: ""})
     assert (rung.rung, rung.outcome) == ("next-spare", "taken")
     assert rung.reason == "a spare has rank 1; 0.8 s without training, 1 step done again"
 
 
-def test_the_same_pod() -> None:
+def test_a_rank_that_came_back_in_its_pod_took_the_rung_of_respawning() -> None:
     refused, rung = taken_rungs(finished(UNPLANNED, (1, "train-1:u1.2")), LEAVERS, {1: "no spare is left for rank 1"})
     assert (refused.rung, refused.outcome, refused.reason) == ("next-spare", "refused", "no spare is left for rank 1")
     assert (rung.rung, rung.outcome) == ("respawn", "taken")

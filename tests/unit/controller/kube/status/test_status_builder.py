@@ -7,8 +7,9 @@ import dataclasses
 import pytest
 
 from torchrelay.controller.kube.status.losses import Losses
-from torchrelay.controller.kube.status.status_builder import Story, job_status, pod_of
+from torchrelay.controller.kube.status.status_builder import StatusBuilder, pod_of
 from torchrelay.controller.kube.status.time_used import TimeUsed
+from torchrelay.controller.kube.status.training_job_status import job_status
 from torchrelay.controller.status import JobSummary, RankState
 from torchrelay.protocol import events as e
 
@@ -23,10 +24,12 @@ def finished(outcome: str, reason: str, kind: str = "unplanned") -> e.MigrationF
 
 class Told:
     def __init__(self) -> None:
-        self.story = Story("train", "train-ab12", lambda: HOLDERS, lambda rank: (40, "no spare is left"), Losses())
+        self.story = StatusBuilder(
+            "train", "train-ab12", lambda: HOLDERS, lambda rank: (40, "no spare is left"), Losses()
+        )
         self.time_s = 1000.0
 
-    def __call__(self, *what: e.Occurrence) -> Story:
+    def __call__(self, *what: e.Occurrence) -> StatusBuilder:
         for occurrence in what:
             self.story.take(e.to_job_event(occurrence, self.time_s))
             self.time_s += 0.5

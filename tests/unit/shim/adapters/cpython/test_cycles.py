@@ -19,7 +19,7 @@ from torchrelay.shim.capture.records import undo
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.walks.rewalk import Rewalk
 from torchrelay.shim.data import data_loader, lead_iterators
-from torchrelay.shim.data.iterator_replay import Draws
+from torchrelay.shim.data.iterator_replay import IteratorReplay
 
 
 class Rows(Dataset[Any]):
@@ -35,8 +35,8 @@ class Rows(Dataset[Any]):
 
 
 @pytest.fixture
-def draws() -> Iterator[Draws]:
-    made = Draws()
+def draws() -> Iterator[IteratorReplay]:
+    made = IteratorReplay()
     made.live = made.recording = True
     originals = {
         name: getattr(data_loader.LoaderIter, name) for name in ("__init__", "__next__", "_reset", "_next_index")
@@ -66,7 +66,7 @@ def test_the_place_tells_the_first_pass_from_later_ones() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 4, 5, 6, 10, 13])
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_a_joiners_yields_what_the_lost_ranks_would_have(draws: Draws, count: int, shuffle: bool) -> None:
+def test_a_joiners_yields_what_the_lost_ranks_would_have(draws: IteratorReplay, count: int, shuffle: bool) -> None:
     torch.manual_seed(0)
     lost = cycle(shuffle=shuffle)
     assert draws.of_cycle(lost) is not None
@@ -88,7 +88,7 @@ def test_a_joiners_yields_what_the_lost_ranks_would_have(draws: Draws, count: in
 
 @pytest.mark.parametrize("count", [0, 1, 4, 5, 7])
 @pytest.mark.parametrize("since", [1, 3, 8])
-def test_a_rank_that_goes_back_draws_the_same_again(draws: Draws, count: int, since: int) -> None:
+def test_a_rank_that_goes_back_draws_the_same_again(draws: IteratorReplay, count: int, since: int) -> None:
     batches = cycle(shuffle=True)
     for _ in range(count):
         next(batches)
@@ -102,7 +102,7 @@ def test_a_rank_that_goes_back_draws_the_same_again(draws: Draws, count: int, si
     assert [next(batches).tolist() for _ in range(since)] == first
 
 
-def test_items_that_are_made_with_the_process_generators_are_not_drawn_again(draws: Draws) -> None:
+def test_items_that_are_made_with_the_process_generators_are_not_drawn_again(draws: IteratorReplay) -> None:
     random = cycle(noise=0.1)
     assert draws.of_cycle(random) is not None
     next(random)
@@ -112,7 +112,7 @@ def test_items_that_are_made_with_the_process_generators_are_not_drawn_again(dra
 
 
 def test_one_that_was_drawn_from_before_anybody_looked_or_draws_from_something_else_is_not_known(
-    draws: Draws,
+    draws: IteratorReplay,
 ) -> None:
     early = cycle()
     next(early)
@@ -121,7 +121,7 @@ def test_one_that_was_drawn_from_before_anybody_looked_or_draws_from_something_e
     assert draws.of_cycle(itertools.cycle([1, 2])) is None
 
 
-def test_a_loop_over_one_can_be_led_unless_its_items_are_made_at_random(draws: Draws) -> None:
+def test_a_loop_over_one_can_be_led_unless_its_items_are_made_at_random(draws: IteratorReplay) -> None:
     plain, random, of_a_list = cycle(), cycle(noise=0.1), itertools.cycle([1, 2])
     for _ in range(3):
         assert (draws.is_random(plain), draws.is_random(of_a_list)) == (False, False)
@@ -131,7 +131,7 @@ def test_a_loop_over_one_can_be_led_unless_its_items_are_made_at_random(draws: D
     assert draws.is_random(random)
 
 
-def test_cycles_below_a_loops_iterator_are_watched_from_the_time_that_it_is_made(draws: Draws) -> None:
+def test_cycles_below_a_loops_iterator_are_watched_from_the_time_that_it_is_made(draws: IteratorReplay) -> None:
     watched, unwatched = cycle(), cycle()
     loop = enumerate(zip(range(9), map(torch.clone, watched)))
     draws.watch_cycles(loop)
@@ -143,7 +143,7 @@ def test_cycles_below_a_loops_iterator_are_watched_from_the_time_that_it_is_made
     assert draws.is_random(enumerate(unwatched))
 
 
-def test_what_is_no_longer_in_use_is_let_go(draws: Draws) -> None:
+def test_what_is_no_longer_in_use_is_let_go(draws: IteratorReplay) -> None:
     one = cycle()
     draws.of_cycle(one)
     draws.forget_cycles({id(one)})
@@ -154,7 +154,7 @@ def test_what_is_no_longer_in_use_is_let_go(draws: Draws) -> None:
     assert draws.of_cycle(one) is None
 
 
-def test_a_cycle_that_does_not_come_to_its_place_is_refused(draws: Draws) -> None:
+def test_a_cycle_that_does_not_come_to_its_place_is_refused(draws: IteratorReplay) -> None:
     lost = cycle()
     track = draws.of_cycle(lost)
     assert track is not None

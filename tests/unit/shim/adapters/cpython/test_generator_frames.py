@@ -66,7 +66,7 @@ def test_a_copy_goes_on_as_the_first_one_does(drawn: int) -> None:
     assert seen + rest == ALL
 
 
-def test_it_goes_back_in_place_as_often_as_wanted_and_leaks_nothing() -> None:
+def test_a_generator_goes_back_in_place_as_often_as_wanted_and_leaks_nothing() -> None:
     class Item:
         pass
 

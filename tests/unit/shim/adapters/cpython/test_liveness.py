@@ -135,6 +135,43 @@ def test_variables_of_closures_are_always_live() -> None:
 
 
 @pytest.mark.parametrize(
+    "reads",
+    [
+        "[f(y) for f in fs]",
+        "{f(y) for f in fs}",
+        "{f: f(y) for f in fs}",
+        "sum(f(y) for f in fs)",
+        "[[y for _ in fs] for _ in fs]",
+    ],
+)
+def test_a_variable_that_a_comprehension_reads_is_read_there(reads: str) -> None:
+    live = live_at_heads(f"y = x\n        print({reads})")
+    assert "y" not in live
+    assert "y" in live_at_heads(f"print({reads})\n        y = x")
+
+
+@pytest.mark.parametrize("reads", ["[(lambda: y) for f in fs]", "(lambda: y)", "sorted(fs, key=lambda f: y)"])
+def test_a_variable_that_a_function_within_reads_is_always_live(reads: str) -> None:
+    assert "y" in live_at_heads(f"y = x\n        print({reads})")
+
+
+def live_at_heads(body: str) -> frozenset[str]:
+    """Return the names that are live at the second head of a loop with this body."""
+    found, step = recorder()
+    names: dict[str, Any] = {"step": step, "print": lambda *_: None}
+    source = f"""
+def train(fs, y):
+    for x in range(2):
+        step()
+        {body}
+"""
+    exec(source, names)
+    names["train"]([hash], 0)
+    assert found[1] is not None
+    return found[1]
+
+
+@pytest.mark.parametrize(
     "reads", ["vars()", "locals()", "dir()", "eval('left')", "exec('left')", "[*map(eval, ['left'])]"]
 )
 def test_a_function_that_may_read_any_variable_does_so_where_it_is_named(reads: str) -> None:

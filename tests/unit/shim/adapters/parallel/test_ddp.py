@@ -307,3 +307,24 @@ def test_a_wrapper_that_another_step_went_past_is_forgotten_with_the_next_gate(m
     train(module)
     layouts.gate_passed()
     assert layouts.bypassed == []
+
+
+def test_a_wrapper_is_seen_to_average_nothing_also_once_its_buckets_are_rebuilt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("__init__", "_pre_forward"):
+        monkeypatch.setattr(DistributedDataParallel, name, getattr(DistributedDataParallel, name))
+    module = wrapped()
+    layouts = stepped(module, lambda: train(module))
+    for boundary in (1, 2, 3):
+        train(module)
+        layouts.note(boundary)
+    for step, bypassed in (
+        (lambda: module.module(torch.ones(2, 8)).sum().backward(), [module]),
+        (lambda: train(module), []),
+        (lambda: module.zero_grad(set_to_none=True), []),
+    ):
+        layouts.step_begins()
+        step()
+        layouts.gate_passed()
+        assert layouts.bypassed == bypassed

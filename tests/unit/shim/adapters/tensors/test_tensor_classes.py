@@ -78,7 +78,7 @@ def test_a_new_process_makes_it_with_its_attributes() -> None:
     assert torch.equal(loss.affine, torch.eye(2))
 
 
-def test_it_goes_back_with_its_attributes() -> None:
+def test_a_tensor_of_a_class_goes_back_with_its_attributes() -> None:
     loss = tagged([3.0], meta={"seen": [1, 2]})
     state = take({"loss": loss})
     plain(loss).fill_(9.0)
@@ -89,7 +89,7 @@ def test_it_goes_back_with_its_attributes() -> None:
     assert loss.__dict__ == {"meta": {"seen": [1, 2]}}
 
 
-def test_it_goes_back_though_all_its_attributes_were_exchanged() -> None:
+def test_a_tensor_of_a_class_goes_back_though_all_its_attributes_were_exchanged() -> None:
     loss = tagged([3.0], meta=[1])
     state = take({"loss": loss})
     loss.__dict__ = {"meta": [2]}

@@ -23,7 +23,7 @@ def told() -> Iterator[list[Any]]:
     torch._foreach_copy_ = many
 
 
-def test_before_the_call(told: list[Any]) -> None:
+def test_a_copy_is_told_before_the_call(told: list[Any]) -> None:
     held = []
 
     class Held(list[Any]):
@@ -36,7 +36,7 @@ def test_before_the_call(told: list[Any]) -> None:
     assert [tensor.tolist() for tensor in held] == [[0.0, 0.0, 0.0]]
 
 
-def test_by_whatever_name(told: list[Any]) -> None:
+def test_a_copy_is_told_by_whatever_name_it_is_called(told: list[Any]) -> None:
     parameter, more = torch.nn.Parameter(torch.zeros(2)), [torch.zeros(2), torch.zeros(3)]
     alias = parameter.data
     assert alias.copy_(torch.ones(2), non_blocking=True) is alias

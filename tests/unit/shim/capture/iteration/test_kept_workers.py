@@ -12,7 +12,7 @@ from support.failing_guard import FAILING
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 from torchrelay.shim.data import data_loader, lead_iterators
-from torchrelay.shim.data.iterator_replay import Draws
+from torchrelay.shim.data.iterator_replay import IteratorReplay
 from torchrelay.shim.script import sites
 
 
@@ -62,11 +62,11 @@ class Remembering(Noisy):
 
 
 @pytest.fixture
-def draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Draws]:
+def draws(monkeypatch: pytest.MonkeyPatch) -> Iterator[IteratorReplay]:
     """With the hooks in place, for a rank that has reached its first boundary."""
     for name in ("__init__", "__next__", "_reset", "_next_index"):
         monkeypatch.setattr(data_loader.LoaderIter, name, getattr(data_loader.LoaderIter, name))
-    draws = Draws()
+    draws = IteratorReplay()
     data_loader.install(draws, lambda: True, FAILING)
     draws.live = True
     draws.at_boundary()
@@ -89,7 +89,7 @@ def epochs(count: int) -> list[Any]:
     return [values(loader) for _ in range(count)]
 
 
-def test_what_is_told_of_workers_does_not_change_what_they_yield(draws: Draws) -> None:
+def test_what_is_told_of_workers_does_not_change_what_they_yield(draws: IteratorReplay) -> None:
     told = epochs(3)
     draws.live = False
     assert told == epochs(3)
@@ -99,7 +99,7 @@ def test_what_is_told_of_workers_does_not_change_what_they_yield(draws: Draws) -
 @pytest.mark.parametrize(
     ("data", "start"), [(Noisy, "fork"), (Remembering, "fork"), (Remembering, "spawn"), (Noisy, "forkserver")]
 )
-def test_new_workers_go_on_in_a_later_epoch_as_those_before_them(draws: Draws, data: Any, start: str) -> None:
+def test_new_workers_go_on_in_a_later_epoch_as_those_before_them(draws: IteratorReplay, data: Any, start: str) -> None:
     loader = loader_of(data(), multiprocessing_context=start)
     for _ in range(2):
         list(loader)
@@ -130,7 +130,7 @@ class Stream(IterableDataset[torch.Tensor]):
             yield torch.tensor([i, self.passes, random.random()], dtype=torch.float64)
 
 
-def test_so_do_those_that_read_a_stream(draws: Draws) -> None:
+def test_so_do_those_that_read_a_stream(draws: IteratorReplay) -> None:
     loader = loader_of(Stream(), shuffle=False)
     list(loader)
     iterator = iter(loader)
@@ -146,7 +146,7 @@ def test_so_do_those_that_read_a_stream(draws: Draws) -> None:
     assert len(rest) == 7
 
 
-def test_an_iterator_that_set_up_has_made_is_not_gone_on_with(draws: Draws) -> None:
+def test_an_iterator_that_set_up_has_made_is_not_gone_on_with(draws: IteratorReplay) -> None:
     loader = loader_of()
     list(loader)
     iterator = iter(loader)
@@ -159,7 +159,7 @@ def test_an_iterator_that_set_up_has_made_is_not_gone_on_with(draws: Draws) -> N
     assert values(made) == rest
 
 
-def test_kept_workers_are_no_hindrance_as_long_as_all_of_them_is_told(draws: Draws) -> None:
+def test_kept_workers_are_no_hindrance_as_long_as_all_of_them_is_told(draws: IteratorReplay) -> None:
     loader = loader_of()
     iterator = iter(loader)
     assert not draws.kept_workers({id(iterator)})
@@ -169,7 +169,7 @@ def test_kept_workers_are_no_hindrance_as_long_as_all_of_them_is_told(draws: Dra
     assert not draws.kept_workers({id(iterator)})
 
 
-def test_a_data_set_that_its_workers_change_to_what_cannot_be_pickled_is_one(draws: Draws) -> None:
+def test_a_data_set_that_its_workers_change_to_what_cannot_be_pickled_is_one(draws: IteratorReplay) -> None:
     loader = loader_of(Unknowable())
     iterator = iter(loader)
     list(iterator)
@@ -177,7 +177,7 @@ def test_a_data_set_that_its_workers_change_to_what_cannot_be_pickled_is_one(dra
     assert draws.kept_workers({id(iterator)})
 
 
-def test_an_epoch_that_began_since_the_boundary_begins_again_as_it_did(draws: Draws) -> None:
+def test_an_epoch_that_began_since_the_boundary_begins_again_as_it_did(draws: IteratorReplay) -> None:
     """A step that takes the next batch itself, and begins anew where there is none left."""
     loader = loader_of()
     iterator = iter(loader)
@@ -202,7 +202,7 @@ def test_an_epoch_that_began_since_the_boundary_begins_again_as_it_did(draws: Dr
     assert len(list(iterator)) == 3
 
 
-def test_a_data_set_that_training_changes_while_workers_have_it_is_one(draws: Draws) -> None:
+def test_a_data_set_that_training_changes_while_workers_have_it_is_one(draws: IteratorReplay) -> None:
     """They do not see it, and new ones would."""
     data = Noisy()
     loader = loader_of(data)
@@ -225,7 +225,9 @@ class Mixing:
 
 
 @pytest.mark.parametrize(("collate", "is_one"), [(Mixing(), True), (torch.stack, False)])
-def test_what_makes_batches_in_workers_and_changes_with_it_is_one(draws: Draws, collate: Any, is_one: bool) -> None:
+def test_what_makes_batches_in_workers_and_changes_with_it_is_one(
+    draws: IteratorReplay, collate: Any, is_one: bool
+) -> None:
     loader = loader_of(collate_fn=collate)
     iterator = iter(loader)
     list(iterator)
@@ -245,7 +247,7 @@ DATA = Remembering()
 
 
 def test_a_data_set_that_is_a_variable_of_the_script_is_told_as_the_loaders_own(
-    draws: Draws, monkeypatch: pytest.MonkeyPatch
+    draws: IteratorReplay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sites, "INSTRUMENTED_FILES", {__file__})
     loader = loader_of(DATA)
@@ -255,7 +257,9 @@ def test_a_data_set_that_is_a_variable_of_the_script_is_told_as_the_loaders_own(
     assert not draws.kept_workers({id(iterator)})
 
 
-def test_what_workers_change_in_the_scripts_modules_is_one(draws: Draws, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_workers_change_in_the_scripts_modules_is_one(
+    draws: IteratorReplay, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sites, "INSTRUMENTED_FILES", {__file__})
     for data, is_one in ((Noisy(), False), (OfScript(), True)):
         loader = loader_of(data)

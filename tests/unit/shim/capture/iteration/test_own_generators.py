@@ -27,7 +27,7 @@ from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.walks.rewalk import Rewalk
 from torchrelay.shim.comm.collective_records import CollectiveRecords
 from torchrelay.shim.data import data_loader
-from torchrelay.shim.data.iterator_replay import Draws
+from torchrelay.shim.data.iterator_replay import IteratorReplay
 from torchrelay.shim.instrument.loop_tracker import LoopTracker
 from torchrelay.shim.instrument.rewrite import instrument
 from torchrelay.shim.join import restore_at_boundary
@@ -65,8 +65,8 @@ def _this_file_is_the_scripts() -> Iterator[None]:
 
 
 @pytest.fixture
-def draws() -> Iterator[Draws]:
-    made = Draws()
+def draws() -> Iterator[IteratorReplay]:
+    made = IteratorReplay()
     made.live = made.recording = True
     originals = {
         name: getattr(data_loader.LoaderIter, name) for name in ("__init__", "__next__", "_reset", "_next_index")
@@ -282,7 +282,7 @@ KINDS: dict[str, Callable[[], Any]] = {
 Journal = tuple[list[bytes], dict[int, Any]]
 
 
-def journal(state: HostState, draws: Draws) -> Journal:
+def journal(state: HostState, draws: IteratorReplay) -> Journal:
     loaders = {}
     for number in state.drawn_from:
         node = state.nodes[number]
@@ -293,7 +293,9 @@ def journal(state: HostState, draws: Draws) -> Journal:
     return encode.encode(state), loaders
 
 
-def enter(namespace: dict[str, Any], draws: Draws, recorded: Journal, loop: Any = None, draw: Any = None) -> Any:
+def enter(
+    namespace: dict[str, Any], draws: IteratorReplay, recorded: Journal, loop: Any = None, draw: Any = None
+) -> Any:
     """What a joiner does that has built `namespace`. Returns the item of its loop."""
     activation = SimpleNamespace(iterator=loop, item=None)
     modules = SimpleNamespace(namespaces=lambda: {"script": namespace})
@@ -310,7 +312,7 @@ def enter(namespace: dict[str, Any], draws: Draws, recorded: Journal, loop: Any 
     return activation.item
 
 
-def come_to_the_gate(namespace: dict[str, Any], draws: Draws, nodes: list[bytes]) -> None:
+def come_to_the_gate(namespace: dict[str, Any], draws: IteratorReplay, nodes: list[bytes]) -> None:
     """What a joiner does at the gate of the step that it has gone through in the lost rank's place."""
     engine: Any = SimpleNamespace(
         writer=SimpleNamespace(modules=SimpleNamespace(namespaces=lambda: {"script": namespace})),
@@ -352,7 +354,7 @@ def train(inside):
 
 
 def test_a_generator_that_runs_the_training_loop_is_state_by_itself_and_has_to_run_in_a_joiner_too(
-    draws: Draws,
+    draws: IteratorReplay,
 ) -> None:
     made = instrument(RUNS.encode(), "/tmp/runs.py")
     sites.register("/tmp/runs.py", made.sites, made.code, made.plain)
@@ -372,7 +374,7 @@ def test_a_generator_that_runs_the_training_loop_is_state_by_itself_and_has_to_r
         enter({"own": names["train"]([])}, draws, recorded)
 
 
-def test_what_is_drawn_behind_a_boundary_inside_of_a_draw_comes_again(draws: Draws) -> None:
+def test_what_is_drawn_behind_a_boundary_inside_of_a_draw_comes_again(draws: IteratorReplay) -> None:
     draws.at_boundary()
     batches = map(str, [1, 2])  # no state that goes back by itself
 
@@ -393,7 +395,7 @@ def test_what_is_drawn_behind_a_boundary_inside_of_a_draw_comes_again(draws: Dra
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 5, 9])
-def test_a_joiners_yields_what_the_lost_ranks_would_have(draws: Draws, kind: str, count: int) -> None:
+def test_a_joiners_yields_what_the_lost_ranks_would_have(draws: IteratorReplay, kind: str, count: int) -> None:
     torch.manual_seed(1)
     lost = KINDS[kind]()
     for _ in range(count):
@@ -413,7 +415,7 @@ def test_a_joiners_yields_what_the_lost_ranks_would_have(draws: Draws, kind: str
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("before", "within"), [(0, 1), (1, 3), (4, 1), (3, 9), (9, 2)])
-def test_a_rank_that_goes_back_draws_the_same_again(draws: Draws, kind: str, before: int, within: int) -> None:
+def test_a_rank_that_goes_back_draws_the_same_again(draws: IteratorReplay, kind: str, before: int, within: int) -> None:
     torch.manual_seed(1)
     stream = KINDS[kind]()
     drawn(stream, before)
@@ -431,7 +433,7 @@ def test_a_rank_that_goes_back_draws_the_same_again(draws: Draws, kind: str, bef
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 9])
-def test_a_joiners_loop_has_the_item_that_the_lost_ranks_had(draws: Draws, kind: str, count: int) -> None:
+def test_a_joiners_loop_has_the_item_that_the_lost_ranks_had(draws: IteratorReplay, kind: str, count: int) -> None:
     torch.manual_seed(1)
     lost, trees = KINDS[kind](), ModuleTrees()
     drawn(lost, count - 1)
@@ -454,7 +456,7 @@ def test_a_joiners_loop_has_the_item_that_the_lost_ranks_had(draws: Draws, kind:
     assert drawn(joiner, 6) == expected
 
 
-def test_what_cannot_be_put_back_is_named_and_its_items_come_from_the_record(draws: Draws) -> None:
+def test_what_cannot_be_put_back_is_named_and_its_items_come_from_the_record(draws: IteratorReplay) -> None:
     def lines(file: Any) -> Iterator[Any]:
         for line in file:
             yield torch.tensor(len(line)), line
@@ -478,7 +480,7 @@ def test_what_cannot_be_put_back_is_named_and_its_items_come_from_the_record(dra
     assert draws.draw(of_file, next)[1] == first[1] == "a\n"
 
 
-def test_a_walk_that_goes_on_sees_it_move(draws: Draws) -> None:
+def test_a_walk_that_goes_on_sees_it_move(draws: IteratorReplay) -> None:
     stream = in_a_loop()
     namespace, trees = {"stream": stream}, ModuleTrees()
     state = take(namespace, trees)
@@ -490,7 +492,7 @@ def test_a_walk_that_goes_on_sees_it_move(draws: Draws) -> None:
     assert not Rewalk(trees, later, at_gate=False).run([], {"script": namespace}).renewed
 
 
-def test_one_that_was_over_and_one_that_ends_within_the_step(draws: Draws) -> None:
+def test_one_that_was_over_and_one_that_ends_within_the_step(draws: IteratorReplay) -> None:
     lost, joiner = some_epochs(), some_epochs()
     assert len(list(lost)) == 16
     enter({"stream": joiner}, draws, journal(take({"stream": lost}), draws))
@@ -525,7 +527,7 @@ def test_one_that_is_made_again_has_the_functions_that_it_was_given() -> None:
     assert next(target["smallest"]) == next(source["smallest"]) == 4
 
 
-def test_an_item_that_comes_out_otherwise_is_refused(draws: Draws) -> None:
+def test_an_item_that_comes_out_otherwise_is_refused(draws: IteratorReplay) -> None:
     """What decides it is where nobody looks: in another module's variables."""
     hidden = {"sent": 0}
 
@@ -552,7 +554,7 @@ def test_an_item_that_comes_out_otherwise_is_refused(draws: Draws) -> None:
         enter({}, draws, recorded, joiner, written._replace(mark=last_draw.mark_of((torch.tensor([4]), 0))).plain())
 
 
-def test_a_stream_that_a_generator_writes_to_takes_no_part_in_its_draws(draws: Draws) -> None:
+def test_a_stream_that_a_generator_writes_to_takes_no_part_in_its_draws(draws: IteratorReplay) -> None:
     def shown(stream: Any) -> Iterator[int]:
         for number in range(9):
             stream.write("")
@@ -586,7 +588,7 @@ def test_a_mark_tells_items_apart_by_form_and_content_and_leaves_out_times() -> 
         assert mark != last_draw.mark_of(other)
 
 
-def at_its_gate(draws: Draws, draws_here: int) -> tuple[int, Any]:
+def at_its_gate(draws: IteratorReplay, draws_here: int) -> tuple[int, Any]:
     """Return the time that the lost rank's generator had at its gate, and that of a process that has drawn so often itself."""
     torch.manual_seed(1)
     lost = stamped()
@@ -604,10 +606,10 @@ def at_its_gate(draws: Draws, draws_here: int) -> tuple[int, Any]:
     return then, None if frame is None else frame.f_locals["end"]
 
 
-def test_at_the_gate_a_generator_has_the_variables_that_the_lost_rank_had(draws: Draws) -> None:
+def test_at_the_gate_a_generator_has_the_variables_that_the_lost_rank_had(draws: IteratorReplay) -> None:
     then, now = at_its_gate(draws, 1)
     assert now == then > 0
 
 
-def test_a_generator_that_is_over_at_the_gate_is_left_alone(draws: Draws) -> None:
+def test_a_generator_that_is_over_at_the_gate_is_left_alone(draws: IteratorReplay) -> None:
     assert at_its_gate(draws, 10)[1] is None

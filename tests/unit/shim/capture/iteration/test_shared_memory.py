@@ -35,7 +35,7 @@ def test_what_workers_write_to_is_left_alone_while_they_live() -> None:
     assert collate.counter.value == 7
 
 
-def test_it_is_put_to_its_place_below_another_loader() -> None:
+def test_shared_numbers_are_put_to_their_place_below_another_loader() -> None:
     one, other = Counting(), Counting()
     one.counter.value = 11
     first, second = (DataLoader(TensorDataset(torch.arange(2.0)), collate_fn=collate) for collate in (one, other))

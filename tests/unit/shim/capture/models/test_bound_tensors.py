@@ -9,7 +9,7 @@ import torch
 from support.host_state import carry, journal, take
 from torch import nn
 
-from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
+from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.models import device
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import encode, set_up_trees, undo
@@ -46,11 +46,6 @@ def test_a_survivor_gets_the_tensors_back_that_were_bound_at_the_boundary() -> N
     assert list(after) == list(before)
     assert all(after[name] is tensor for name, tensor in before.items())
     assert model.center.tolist() == [[0.0, 0.0]]
-
-
-def test_a_lazy_module_that_was_never_called_says_what_to_do() -> None:
-    with pytest.raises(UnsupportedError, match="call it once before the training loop"):
-        take({"model": nn.Sequential(nn.LazyLinear(3))}, ModuleTrees())
 
 
 def test_parts_names_and_hooks_of_a_step_are_taken_back() -> None:

@@ -59,7 +59,7 @@ def test_functions_that_training_has_been_given_are_made_with_what_their_variabl
     assert made.flush.__self__ is sys.__stderr__
 
 
-def test_they_go_on_sharing_their_variables() -> None:
+def test_closures_go_on_sharing_their_variables() -> None:
     made = carried(Bar(sys.__stderr__))
     made.tell("seven l")
     assert made.longest() == 7

@@ -97,6 +97,17 @@ def test_plain_values_are_in_the_journal_of_the_set_up_alone() -> None:
     assert node.content == (0, None, {}, {}, None, {}, {}, {}, None)
 
 
+def test_what_a_lost_rank_recorded_of_loops_that_still_run_keeps_its_meaning() -> None:
+    """The process in its place counts its trees from there on: one that training has changed is none of them."""
+    source, trees = {"first": Body(), "model": torch.nn.Linear(2, 2)}, ModuleTrees()
+    before = set_up_trees.begin_set_up(take(source, trees))
+    trees.rebound = {id(source["first"])}
+    set_up = set_up_trees.begin_set_up(take(source, trees.anew()), before)
+    assert set_up[: len(before)] == before
+    assert len(set_up) == len(before) + 1
+    assert set_up_trees.tree_of(set_up, 1) == set_up_trees.tree_of(set_up, 2) != set_up_trees.tree_of(set_up, 0)
+
+
 def test_a_module_with_parts_is_not_taken_for_one_that_had_none() -> None:
     target: dict[str, Any] = {"metric": Mean()}
     target["metric"].part = torch.nn.ReLU()

@@ -51,7 +51,7 @@ def test_flags_together_are_told_apart() -> None:
         (dict, "builtins.dict"),
     ],
 )
-def test_it_is_short(key: Any, text: str) -> None:
+def test_the_text_of_a_key_is_short(key: Any, text: str) -> None:
     assert text_of(key) == text
 
 
@@ -62,7 +62,7 @@ def test_a_value_whose_own_words_fail_has_a_name(monkeypatch: pytest.MonkeyPatch
     assert all("DType" in name for name in names)
 
 
-def test_it_is_the_same_in_another_process() -> None:
+def test_the_text_of_a_key_is_the_same_in_another_process() -> None:
     keys = "[numpy.dtype('float32'), datetime.date(2020, 1, 2), frozenset('abcdef'), pathlib.PurePosixPath('a')]"
     code = (
         "import datetime, numpy, pathlib; from torchrelay.shim.capture.state.key_text import text_of;"

@@ -35,7 +35,7 @@ def test_an_object_has_one_node_by_its_shortest_path() -> None:
     assert (state.nodes[number].parent, state.nodes[number].key) == (0, "near")
 
 
-def test_cycles_end() -> None:
+def test_a_walk_over_objects_that_hold_each_other_ends() -> None:
     first: dict[str, Any] = {}
     first["self"] = first
     holder = Holder(first=first)

@@ -40,13 +40,13 @@ def ranks(pool: ThreadPoolExecutor) -> list[Communicators]:
 
 
 def test_ranks_of_a_new_generation_agree(ranks: list[Communicators], pool: ThreadPoolExecutor) -> None:
-    both(pool, ranks, lambda c: c.verify(7))
+    both(pool, ranks, lambda c: c.gate(7))
     both(pool, ranks, lambda c: c.gate(1))
     assert [c.now.number for c in ranks] == [1, 1]
 
 
 def test_ranks_that_are_at_different_boundaries_do_not(ranks: list[Communicators], pool: ThreadPoolExecutor) -> None:
-    futures = [pool.submit(comms.verify, 7 + comms.rank) for comms in ranks]
+    futures = [pool.submit(comms.gate, 7 + comms.rank) for comms in ranks]
     with pytest.raises(StateMismatchError, match="disagree"):
         futures[0].result(60)
     with pytest.raises(StateMismatchError, match="disagree"):
@@ -121,7 +121,7 @@ def test_two_generations_do_not_hear_each_other(ranks: list[Communicators], pool
     both(pool, ranks, lambda c: c.rebuild(2, "127.0.0.1", port, SECRET))
     for each in ranks:
         each.committed()
-    both(pool, ranks, lambda c: c.verify(1))
+    both(pool, ranks, lambda c: c.gate(1))
     assert store.num_keys() > 0
 
 

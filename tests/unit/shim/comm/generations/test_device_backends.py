@@ -236,7 +236,7 @@ def test_an_abort_that_is_stuck_after_a_move_ends_nobody(
     monkeypatch.setattr(comms, "_forget_old", lambda: story.append("let go"))
     comms.committed()
     assert "let go" not in story
-    assert capsys.readouterr().err == "torchrelay: it was not aborted; it is left as it is\n"
+    assert capsys.readouterr().err == "torchrelay: warning: it was not aborted; it is left as it is\n"
     comms.synchronize()
 
 

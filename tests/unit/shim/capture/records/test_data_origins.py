@@ -6,6 +6,7 @@ import gc
 import pickle
 import weakref
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,13 +15,16 @@ from support.host_state import no_saves, take
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
 
 from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture.handlers.data import DataForm
 from torchrelay.shim.capture.iteration import data_changes
 from torchrelay.shim.capture.iteration.loader_order import LOADER_OF
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import encode
 from torchrelay.shim.capture.records.rebuild import StateRebuild
+from torchrelay.shim.capture.state.data_origins import DataOrigins, Maker
 from torchrelay.shim.capture.state.host_state import HostState
-from torchrelay.shim.capture.state.made_data import MadeData
+from torchrelay.shim.capture.walks.rewalk import Rewalk
+from torchrelay.shim.join.put_state import stands_for_made
 from torchrelay.shim.journal.made_loaders import MadeLoaders
 
 Names = dict[str, Any]
@@ -69,7 +73,7 @@ def drawn_from(loader: DataLoader[Any]) -> Any:
 
 def seen(names: Names, trees: ModuleTrees) -> HostState:
     """Of a later boundary, with what the journal has of it."""
-    trees.made_data.fresh_is_made = True
+    trees.data_origins.fresh_is_made = True
     state = take(names, trees)
     encode.encode(state)
     return state
@@ -82,15 +86,15 @@ def lost(train: Callable[[Names], None]) -> tuple[Names, HostState]:
     return names, seen(names, trees)
 
 
-def join(state: HostState, target: Names) -> MadeData:
+def join(state: HostState, target: Names) -> DataOrigins:
     """What is noted there of data."""
-    made = MadeData()
-    rebuild = StateRebuild([], {"script": target}, no_saves, was_made=made.has_made)
+    made = DataOrigins()
+    rebuild = StateRebuild([], {"script": target}, no_saves, was_made=lambda obj, form: made.has_made(obj))
     rebuild.resolve(encode.decode(pickle.loads(pickle.dumps([*state.written]))))
     rebuild.fill()
     rebuild.check_complete()
-    for obj, is_made in rebuild.data():
-        made.note((obj,), made=is_made)
+    for obj, form in rebuild.data():
+        made.take_over(obj, Maker(form.maker), form.seen_at, form.place, form.number)
     return made
 
 
@@ -118,7 +122,7 @@ def fresh_data(names: Names) -> None:
 
 
 @pytest.mark.parametrize("train", [other_collate, single_items, part, own_class, fresh_data])
-def test_it_is_made_and_set_ups_stay_as_they_are(train: Callable[[Names], None]) -> None:
+def test_data_of_training_is_made_and_that_of_set_up_stays_as_it_is(train: Callable[[Names], None]) -> None:
     def trained(names: Names) -> None:
         train(names)
         names["it"] = drawn_from(names["loader"])
@@ -144,7 +148,7 @@ def test_what_a_process_has_made_for_another_one_it_hands_on_as_made() -> None:
     names, state = lost(trained)
     target = set_up()
     trees = ModuleTrees()
-    trees.made_data = join(state, target)
+    trees.data_origins = join(state, target)
     target["it"] = drawn_from(target["loader"])  # as it is led
     third = set_up()
     join(seen(target, trees), third)
@@ -263,3 +267,113 @@ def test_a_loaders_data_is_not_kept_alive() -> None:
 
 class Held(list[int]):
     """A list that can be told of when it is gone."""
+
+
+def made_by_an_iteration(make: Callable[[], Dataset[Any]]) -> tuple[Names, HostState]:
+    """What the journal has where the next iteration of an outer loop begins."""
+    names, trees = set_up(), ModuleTrees()
+    names["more"] = None
+    made = trees.data_origins
+    take(names, trees)
+    mark = made.mark
+    names["more"] = DataLoader(make(), batch_size=2)
+    before = take(names, trees)
+    encode.encode(before)
+    made.goes_on(mark)
+    made.fresh_is_made = True
+    state = Rewalk(trees, before, at_gate=False).run([], {"script": names})
+    encode.encode(state)
+    return names, state
+
+
+def test_what_an_earlier_iteration_has_made_is_made_in_a_new_process() -> None:
+    _, state = made_by_an_iteration(lambda: Numbers(100))
+    target = {**set_up(), "more": DataLoader(Numbers(7), batch_size=2)}
+    join(state, target)
+    assert [*map(str, target["more"])] == ["tensor([100, 101])", "tensor([102, 103])"]
+    assert [*map(str, target["loader"])] == ["tensor([1, 2])", "tensor([3, 4])"]
+
+
+class Viewed(Numbers):
+    def __init__(self) -> None:
+        super().__init__(100)
+        self.view = memoryview(bytearray(4))
+
+
+class Many(Numbers):
+    def __init__(self) -> None:
+        super().__init__(100)
+        self.names = [*map(str, range(100_000))]
+
+
+class Wide(Numbers):
+    def __init__(self) -> None:
+        super().__init__(100)
+        self.table = torch.zeros(1 << 20)
+
+
+class Texts(Numbers):
+    def __init__(self) -> None:
+        super().__init__(100)
+        self.texts = [b"0" * 30_000] * 100
+
+
+class Transformed(Numbers):
+    def __init__(self) -> None:
+        super().__init__(100)
+        self.transform = set_up
+
+
+def test_a_function_that_each_process_can_import_is_little() -> None:
+    _, state = made_by_an_iteration(Transformed)
+    target: Names = {**set_up(), "more": None}
+    join(state, target)
+    assert target["more"].dataset.transform is set_up
+
+
+@pytest.mark.parametrize("make", [Viewed, Many, Wide, Texts])
+def test_what_is_much_or_cannot_be_written_is_left_to_the_new_process(make: Callable[[], Dataset[Any]]) -> None:
+    _, state = made_by_an_iteration(make)
+    assert not state.unknown
+    target: Names = {**set_up(), "more": None}
+    join(state, target)
+    assert target["more"] is None
+    of_set_up: Names = {**set_up(), "more": DataLoader(Numbers(7), batch_size=2)}
+    with pytest.raises(StateMismatchError, match="'more'"):
+        join(state, of_set_up)
+
+
+def test_only_what_was_first_seen_behind_a_head_is_made_by_its_iteration() -> None:
+    made, before, behind = DataOrigins(), Numbers(1), Numbers(2)
+    made.note([before], Maker.EACH_PROCESS)
+    mark = made.mark
+    made.note([behind], Maker.EACH_PROCESS)
+    made.goes_on(mark)
+    assert [made.maker(data) for data in (before, behind)] == [Maker.EACH_PROCESS, Maker.ITERATION]
+
+
+def test_where_an_iteration_was_begun_what_it_has_made_stands_for_that_of_the_lost_rank() -> None:
+    made, of_set_up, fresh = DataOrigins(), Numbers(1), Numbers(2)
+    made.note([of_set_up], Maker.EACH_PROCESS)
+    innermost, outer = SimpleNamespace(data_mark=-1), SimpleNamespace(data_mark=1)
+    for around, stands in ([[], [False, False]], [[outer], [False, True]]):
+        stands_for = stands_for_made(made, [*around, innermost])
+        form = DataForm(Maker.ITERATION, 1, 1, (), ("numbers",))
+        assert [stands_for(data, form) for data in (of_set_up, fresh)] == stands
+        form = form._replace(maker=Maker.STEP)
+        assert not stands_for(fresh, form), "nothing tells what a step has put into its own"
+        assert stands_for(fresh, form._replace(content={"numbers": b"digest"})) == stands[1]
+
+
+def test_a_process_that_takes_over_goes_on_in_the_order_of_the_lost_rank() -> None:
+    """Set-up's data was seen late there, and what its present iteration has made later still."""
+    origins, of_set_up, of_iteration, fresh = DataOrigins(), Numbers(1), Numbers(2), Numbers(3)
+    origins.take_over(of_set_up, Maker.EACH_PROCESS, 300, (), 7)
+    mark = origins.mark
+    origins.take_over(of_iteration, Maker.EACH_PROCESS, 301)
+    origins.note([fresh], Maker.EACH_PROCESS)
+    origins.number_rest()
+    origins.goes_on(mark)
+    makers = [origins.maker(data) for data in (of_set_up, of_iteration, fresh)]
+    assert makers == [Maker.EACH_PROCESS, Maker.ITERATION, Maker.ITERATION]
+    assert len({origins.origin(data).number for data in (of_set_up, of_iteration, fresh)}) == 3

@@ -189,8 +189,19 @@ def test_doctor_looks_at_everything_and_starts_nothing(cli: Cli) -> None:
     assert sorted(p.name for p in cli.folder.iterdir()) == ["train.py"]
 
 
+def listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
 def doctors(cli: Cli, scripts: tuple[Path, ...], *own: tuple[str, ...]) -> list[tuple[int, list[dict[str, Any]], str]]:
-    """Exit code, what was found about machines, and what was said on stderr, of a check on each machine."""
+    """Exit code, what was found about machines, and what was said on stderr, of a check on each machine.
+
+    The first one waits for the others when they are started: an interpreter may take seconds to start on a busy machine.
+    """
     controller, master = free_port(), free_port()
     started = []
     for rank, script in enumerate(scripts):
@@ -198,6 +209,8 @@ def doctors(cli: Cli, scripts: tuple[Path, ...], *own: tuple[str, ...]) -> list[
         words = ["--nnodes=2", f"--node-rank={rank}", "--master-addr=127.0.0.1", f"--master-port={master}", where]
         extra = own[rank] if own else ()
         started.append(cli.start("doctor", "--json", *words, *extra, str(script), TORCHRELAY_SECRET=SECRET))
+        if not rank:
+            eventually("the first check listens", lambda: listens(controller))
     told = [process.communicate(timeout=TIMEOUT_S) for process in started]
     checks = [[c for c in json.loads(out)["checks"] if c["check"] == "machines"] for out, _ in told]
     return [(p.returncode, found, err) for p, found, (_, err) in zip(started, checks, told)]

@@ -68,7 +68,7 @@ async def _among_checks(place: MeetingPlace, party: Party, wait: ChecksWait) -> 
                 return last
             if strangers := tuple(each for each in job.strangers if each in checks.strangers):
                 return Compared(strangers=strangers)
-            if not is_open and not last.address and place.options.controller is None:
+            if not is_open and not checks.address and place.options.controller is None:
                 if problem := await wait.host.open(place, party.secret):
                     return replace(job, problem=problem)
                 is_open = True
@@ -83,6 +83,7 @@ async def _among_checks(place: MeetingPlace, party: Party, wait: ChecksWait) -> 
 
 
 def _later(last: Compared, heard: Compared, place: MeetingPlace) -> Compared:
-    """Return what is known of the others: what was heard, unless some have ended meanwhile that had been compared."""
+    """Return what is known of the others: what was heard, unless nobody answers, or some have ended that had been compared."""
     missing = tuple(each for each in place.others if each not in heard.nodes)
-    return last if len(missing) > len(last.missing) else replace(heard, missing=missing)
+    ended = bool(last.address) and not heard.address
+    return last if ended or len(missing) > len(last.missing) else replace(heard, missing=missing)

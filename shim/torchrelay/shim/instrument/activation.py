@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import FrameType
 from typing import Any
 
+from torchrelay.shim.adapters.cpython.frames import ended_frame
 from torchrelay.shim.capture import rng
 
 
@@ -74,6 +75,12 @@ class Activation:
         self.inner: dict[str, int] = {}
         """How often each loop right inside of it was entered since its head."""
         self.loaders: list[Any] = []
+
+    def let_go(self) -> None:
+        """Let go of the script's objects, once the loop has ended."""
+        self.frame = ended_frame()
+        self.item = self.iterator = self.before = None
+        self.loaders = []
 
     def is_run_by(self, frame: FrameType | None) -> bool:
         """Whether the function that has the loop runs still, as one of those that have called `frame`."""

@@ -318,7 +318,10 @@ class Engine:
         if head is LoopHead.AROUND:
             self.records.cut(activation.first_mark)
         activation.head_mark = len(self.records.log)
-        activation.head = self.writer.head(activation) if head.is_written else b""
+        activation.head = b""
+        if head.is_written:
+            state, activation.head = self.writer.head(activation)
+            self.left.let_go(state)
         return head.is_boundary and self.take_boundary(activation, self.step.gates_passed)
 
     def stands_at(self, commit: BoundarySnapshot) -> None:

@@ -15,6 +15,9 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.protocol.messages import Plan
 from torchrelay.protocol.words.positions import RankPhase
 
+from torchrelay.shim.capture.state import lost_objects
+from torchrelay.shim.capture.state.host_state import HostState
+
 if TYPE_CHECKING:
     from torchrelay.shim.instrument.activation import Activation
     from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
@@ -64,6 +67,22 @@ class LeftLoops:
         # What the script has forked shares the journal's memory, and has a copy of the iterator to let go.
         if self._engine.on_training_thread() and os.getpid() == self._process:
             self._withdraw(commit)
+
+    def let_go(self, now: HostState) -> None:
+        """Let go of what the script has let go of since the latest boundary, where nobody goes back to that any more.
+
+        `now`: the state at the head of a loop around it.
+        """
+        engine = self._engine
+        commit = engine.commit
+        if commit is None or engine.step.gradients_open or commit.activation in engine.tracker.stack:
+            return
+        ended: Activation | None = commit.activation
+        while ended is not None and ended not in engine.tracker.stack:
+            ended.let_go()
+            ended = ended.around
+        if lost_objects.let_go(commit.state, now):
+            engine.trees.watched = None
 
     def _is_at_head(self, commit: BoundarySnapshot) -> bool:
         """Return whether nothing of a step has been done since the boundary, and there was a step before."""

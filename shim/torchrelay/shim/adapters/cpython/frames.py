@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -24,6 +24,18 @@ MODULE = "<module>"
 
 def is_module_frame(frame: FrameType) -> bool:
     return frame.f_code.co_name == MODULE
+
+
+def ended_frame() -> FrameType:
+    """Return a frame that runs no more, and holds nothing: neither variables nor a frame that has called it."""
+    generator = _nothing()
+    frame: FrameType = generator.gi_frame
+    generator.close()
+    return frame
+
+
+def _nothing() -> Generator[None, None, None]:
+    yield
 
 
 def read_locals(frame: FrameType, names: Sequence[str] | None = None) -> dict[str, Any]:

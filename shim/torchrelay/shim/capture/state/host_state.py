@@ -84,6 +84,8 @@ class HostState:
     lacking: set[int] = field(default_factory=set)
     """Nodes that are put back only whole, and have elements that cannot be written."""
     data_origins: DataOrigins = field(default_factory=DataOrigins)
+    has_let_go: bool = False
+    """Whether objects were taken out that had been found: no walk goes on from here."""
 
     def path(self, number: int, *keys: Any) -> str:
         """Return the way to a node, or to what hangs below it, as a person would write it: `self.scheduler.base_lrs`."""

@@ -118,16 +118,26 @@ class IteratorReplay:
 
     def at_boundary(self, before: ReplayedItem | None = None) -> None:
         """Begin a record at a boundary. `before`: what the step that is over was given."""
-        if not self.batches.written:
-            items = [drawn for _, items in self.consumed.values() for drawn in items]
-            for drawn in (*items, *((before,) if before is not None else ())):
-                self.batches.look(drawn.tensors, self.is_state)
+        self._look_for_writes(before)
         self.recording = True
         self._nested = False  # a draw in progress is one that trains
         self._within = 0
         self.boundary += 1
         self._repeated.clear()
         self._forget()
+
+    def _look_for_writes(self, before: ReplayedItem | None = None) -> None:
+        """Look whether the step has written into what it was given."""
+        if self.batches.written:
+            return
+        items = [drawn for _, items in self.consumed.values() for drawn in items]
+        for drawn in (*items, *((before,) if before is not None else ())):
+            self.batches.look(drawn.tensors, self.is_state)
+
+    def let_go(self) -> None:
+        """Let go of what was drawn since the boundary: nobody goes back to that."""
+        self._look_for_writes()
+        self.consumed.clear()
 
     def stop(self) -> None:
         self.recording = False

@@ -119,8 +119,8 @@ class Writer:
             self._look_at_data(before)
         return self.walk(script_frames(frame), before)
 
-    def head(self, activation: Activation) -> tuple[HostState, bytes]:
-        """Return the state at the head of an outer loop, also as joiners need it that pass the head on their way in."""
+    def head(self, activation: Activation) -> bytes:
+        """Return host state at the head of an outer loop, for joiners that pass it on their way in."""
         goes_on = self._is_set_up_of(self._engine.tracker.stack[0])
         latest = self._engine.commit.state if self._engine.commit is not None else None
         if latest is not None:
@@ -133,7 +133,7 @@ class Writer:
         state = self.walk(script_frames(activation.frame), latest if goes_on else None, aside=True)
         self.settle_data(state, activation, around=True)
         nodes = write(state)
-        return state, self._head_state([*nodes], rng.capture(), self._engine.saves.begun())
+        return self._head_state([*nodes], rng.capture(), self._engine.saves.begun())
 
     def settle_data(self, state: HostState, activation: Activation, *, around: bool = False) -> None:
         """Settle what is told of data at the head of a loop that was just walked: what is seen later its iterations have made."""

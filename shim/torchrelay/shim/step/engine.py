@@ -318,10 +318,9 @@ class Engine:
         if head is LoopHead.AROUND:
             self.records.cut(activation.first_mark)
         activation.head_mark = len(self.records.log)
-        activation.head = b""
         if head.is_written:
-            state, activation.head = self.writer.head(activation)
-            self.left.let_go(state)
+            self.left.let_go(activation.frame)  # before the walk: the end of an object may change the script's state
+        activation.head = self.writer.head(activation) if head.is_written else b""
         return head.is_boundary and self.take_boundary(activation, self.step.gates_passed)
 
     def stands_at(self, commit: BoundarySnapshot) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from torchrelay.protocol.errors import StateMismatchError
@@ -16,7 +17,7 @@ from torchrelay.protocol.messages import Plan
 from torchrelay.protocol.words.positions import RankPhase
 
 from torchrelay.shim.capture.state import lost_objects
-from torchrelay.shim.capture.state.host_state import HostState
+from torchrelay.shim.journal.script_modules import script_frames
 
 if TYPE_CHECKING:
     from torchrelay.shim.instrument.activation import Activation
@@ -68,20 +69,23 @@ class LeftLoops:
         if self._engine.on_training_thread() and os.getpid() == self._process:
             self._withdraw(commit)
 
-    def let_go(self, now: HostState) -> None:
-        """Let go of what the script has let go of since the latest boundary, where nobody goes back to that any more.
+    def let_go(self, frame: FrameType) -> None:
+        """Let go of what functions held that have returned since the latest boundary, where nobody goes back to that any more.
 
-        `now`: the state at the head of a loop around it.
+        `frame`: of a loop around it that is at its head.
         """
         engine = self._engine
         commit = engine.commit
         if commit is None or engine.step.gradients_open or commit.activation in engine.tracker.stack:
             return
+        if engine.shadow is not None:
+            return  # a joiner in the rest of a step still compares what it has with what the lost rank had
         ended: Activation | None = commit.activation
         while ended is not None and ended not in engine.tracker.stack:
             ended.let_go()
             ended = ended.around
-        if lost_objects.let_go(commit.state, now):
+        engine.draws.let_go()
+        if lost_objects.let_go(commit.state, script_frames(frame)):
             engine.trees.watched = None
 
     def _is_at_head(self, commit: BoundarySnapshot) -> bool:

@@ -325,3 +325,68 @@ def test_a_joiner_does_not_go_past_a_head_twice() -> None:
 )
 def test_a_joiner_stops_at_the_next_head_where_the_others_have_not_left_the_loop(plan: Plan) -> None:
     assert not HeadsToPass().is_one(plan, "train#1")
+
+
+OPENED_ANEW = """
+import torch
+from torch.utils.data import Dataset
+
+class Exclusive(Dataset):
+    is_open = False
+    def __init__(self):
+        assert not Exclusive.is_open, "it is open"
+        Exclusive.is_open = True
+        self.items = [1, 2, 3]
+    def __getitem__(self, place):
+        return self.items[place]
+    def __del__(self):
+        Exclusive.is_open = False
+
+class Holder:
+    def __init__(self):
+        self.data = Exclusive()
+
+def read():
+    data = Exclusive()
+    seen = 0
+    for item in range(3):
+        seen += len(data.items)
+        step()
+
+def held():
+    holder = Holder()
+    for item in range(3):
+        holder.item = item
+        step()
+
+def loop_in_a_loop():
+    data = Exclusive()
+    for again in range(2):
+        for item in range(2):
+            again += len(data.items)
+            step()
+
+for epoch in range(3):
+    train()
+look()
+"""
+
+
+@pytest.mark.parametrize("train", ["read", "held", "loop_in_a_loop"])
+def test_what_a_function_held_that_has_returned_is_let_go_of_at_the_head_of_the_loop_around_it(
+    train: str, script: LoopScript, seen: dict[str, Any]
+) -> None:
+    script.run(OPENED_ANEW.replace("train()", f"{train}()"), **seen)
+    assert script.engine.step.gates_passed == (12 if train == "loop_in_a_loop" else 9)
+    assert script.engine.tracker.boundary_sites
+
+
+def test_what_a_function_holds_that_runs_is_kept(script: LoopScript, seen: dict[str, Any]) -> None:
+    text = OPENED_ANEW.replace("for epoch in range(3):\n    train()\n", "loop_in_a_loop()\n")
+    kept: list[int] = []
+
+    def count() -> None:
+        kept.append(sum(type(node.obj).__name__ == "Exclusive" for node in script.engine.commit.state.nodes))
+
+    script.run(text.replace("    for again in range(2):\n", "    for again in range(2):\n        count()\n"), count=count, **seen)
+    assert kept[-1] == 1

@@ -150,3 +150,10 @@ def test_the_globals_of_a_module_stay_where_they_are() -> None:
     exec(compile("before = 1\nread = read_locals(getframe())", "<script>", "exec"), namespace)
     assert namespace["before"] == 1
     assert namespace["read"]["before"] == 1
+
+
+def test_an_ended_frame_holds_nothing() -> None:
+    frame = frames.ended_frame()
+    assert frame.f_back is None
+    assert dict(frame.f_locals) == {}
+    assert frame is not frames.ended_frame()

@@ -388,5 +388,9 @@ def test_what_a_function_holds_that_runs_is_kept(script: LoopScript, seen: dict[
     def count() -> None:
         kept.append(sum(type(node.obj).__name__ == "Exclusive" for node in script.engine.commit.state.nodes))
 
-    script.run(text.replace("    for again in range(2):\n", "    for again in range(2):\n        count()\n"), count=count, **seen)
+    script.run(
+        text.replace("    for again in range(2):\n", "    for again in range(2):\n        count()\n"),
+        count=count,
+        **seen,
+    )
     assert kept[-1] == 1

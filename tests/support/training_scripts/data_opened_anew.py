@@ -74,7 +74,7 @@ def fold(losses):
     data = Exclusive("train.mdb")
     model = common.model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for epoch in range(2):
+    for _ in range(2):
         for batch in DataLoader(data, shuffle=True, batch_size=4):
             losses.append(step(model, optimizer, batch, len(losses) + 1) + len(data))
     return model, optimizer
@@ -84,12 +84,12 @@ def main():
     common.start()
     losses = []
     if KIND == "fold":
-        for number in range(3):
+        for _ in range(3):
             model, optimizer = fold(losses)
     else:
         model = common.model()
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-        for epoch in range(6):
+        for _ in range(6):
             if KIND == "update":
                 step(model, optimizer, common.data(4), len(losses) + 1)
             epoch_of = of_an_object if KIND == "held" else of_a_variable

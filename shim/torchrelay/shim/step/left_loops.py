@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.protocol.messages import Plan
 from torchrelay.protocol.words.positions import RankPhase
-
 from torchrelay.shim.capture.state import lost_objects
 from torchrelay.shim.journal.script_modules import script_frames
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import ctypes
 import inspect
 import sys
-from collections.abc import Generator, Mapping, Sequence
-from types import FrameType
+from collections.abc import Iterator, Mapping, Sequence
+from types import FrameType, GeneratorType
 from typing import Any
 
 from torchrelay.shim.adapters.cpython import frame_memory
@@ -29,12 +29,13 @@ def is_module_frame(frame: FrameType) -> bool:
 def ended_frame() -> FrameType:
     """Return a frame that runs no more, and holds nothing: neither variables nor a frame that has called it."""
     generator = _nothing()
+    assert isinstance(generator, GeneratorType)
     frame: FrameType = generator.gi_frame
     generator.close()
     return frame
 
 
-def _nothing() -> Generator[None, None, None]:
+def _nothing() -> Iterator[None]:
     yield
 
 

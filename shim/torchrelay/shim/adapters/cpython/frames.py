@@ -30,7 +30,8 @@ def ended_frame() -> FrameType:
     """Return a frame that runs no more, and holds nothing: neither variables nor a frame that has called it."""
     generator = _nothing()
     assert isinstance(generator, GeneratorType)
-    frame: FrameType = generator.gi_frame
+    frame = generator.gi_frame
+    assert frame is not None  # it has not ended yet
     generator.close()
     return frame
 

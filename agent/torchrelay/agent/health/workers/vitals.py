@@ -9,9 +9,11 @@ from torchrelay.agent.health.workers.process import descendants_processor_s, pro
 from torchrelay.protocol.journals.journal import ProgressRecord
 from torchrelay.protocol.messages import WorkerProgress
 from torchrelay.protocol.names import WorkerId
+from torchrelay.protocol.transport.telling import STILL_S
 
 ASK_S = 1.0
-"""How often the kernel is asked about a worker that waits or is not in training: its state decides nothing then."""
+"""How often the kernel is asked about a worker that waits or is not in training: its state decides nothing then, until it has not
+moved for STILL_S. What waits may also run in circles, in a backward for example."""
 PROCESSOR_WINDOW_S = 1.0
 PROCESSOR_SHARE = 0.015
 """Share of one processor from which on a worker counts as at work: 15 ms in a second, which is two ticks.
@@ -75,7 +77,8 @@ class Vitals:
                 life.moved_s = now_s
                 life.busy_s = now_s
                 life.state = "R"
-            if ask_kernel or (not moved and (_could_hang(record) or now_s - life.asked_s >= ASK_S)):
+            still = now_s - life.moved_s >= STILL_S and record.phase not in _OUTSIDE_TRAINING
+            if ask_kernel or (not moved and (still or _could_hang(record) or now_s - life.asked_s >= ASK_S)):
                 self._ask(life, pid, now_s)
         return WorkerProgress(
             worker,

@@ -19,6 +19,8 @@ from torchrelay.protocol.messages import LinkState
 from torchrelay.protocol.words.positions import NOT_TRAINING, RankPhase
 
 _CIRCLING = "circling"
+_COMPUTES_S = 1.0
+"""Longer than between two looks of an agent at a rank that stands still."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +64,11 @@ class Vital:
 
     @property
     def runs_in_circles(self) -> bool:
-        """Whether it does the same again and again.
+        """Whether it does the same again and again, and computed when its agent last spoke of it.
 
         A rank that also sleeps polls for something outside, such as an upload's end.
         """
-        return self.motion == _CIRCLING and self.idle_s < 1.0
+        return self.motion == _CIRCLING and self.idle_s - self.news_age_s < _COMPUTES_S
 
 
 @dataclass(frozen=True)

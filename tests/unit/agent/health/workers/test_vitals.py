@@ -10,6 +10,7 @@ from torchrelay.agent.health.workers.vitals import Vitals
 from torchrelay.protocol.journals.journal import ProgressRecord
 from torchrelay.protocol.messages import WorkerProgress
 from torchrelay.protocol.names import WorkerId
+from torchrelay.protocol.transport.telling import STILL_S
 
 W0, PID = WorkerId("n0.w0"), 100
 BODY = ProgressRecord(0, 12, 12, "body", False, 99)
@@ -99,11 +100,25 @@ def test_processor_time_shows_work_that_no_look_meets(
     assert (seen.idle_s <= 2.0) == is_at_work
 
 
-@pytest.mark.parametrize("record", [dataclasses.replace(BODY, waiting=True), None], ids=["waits", "spare"])
-def test_who_waits_is_asked_about_now_and_then(vitals: Vitals, kernel: Kernel, record: ProgressRecord | None) -> None:
+def test_a_spare_is_asked_about_now_and_then(vitals: Vitals, kernel: Kernel) -> None:
     for i in range(101):
-        vitals.see(W0, PID, record, 10.0 + i * 0.1)
+        vitals.see(W0, PID, None, 10.0 + i * 0.1)
     assert 8 <= kernel.asked <= 11
+
+
+def test_who_waits_and_moves_is_asked_about_now_and_then(vitals: Vitals, kernel: Kernel) -> None:
+    for i in range(101):
+        vitals.see(W0, PID, dataclasses.replace(BODY, waiting=True, count=i // 5), 10.0 + i * 0.1)
+    assert kernel.asked <= 11
+
+
+def test_who_waits_and_has_not_moved_for_a_second_is_asked_about_at_each_look(vitals: Vitals, kernel: Kernel) -> None:
+    """It may run in circles in a backward, which counts as waiting as a whole."""
+    waits = dataclasses.replace(BODY, waiting=True)
+    kernel.state = "R"
+    for i in range(101):
+        seen = vitals.see(W0, PID, waits, 10.0 + i * 0.1)
+        assert seen.still_s < STILL_S or seen.idle_s == 0.0
 
 
 def test_what_it_computed_before_it_stood_still_is_no_sign_of_life(vitals: Vitals, kernel: Kernel) -> None:

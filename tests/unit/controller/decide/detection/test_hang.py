@@ -121,6 +121,9 @@ def test_code_that_runs_in_circles_is_a_hang_wherever_it_is() -> None:
         assert culprit_of(waits(0, LIMIT_S), dataclasses.replace(circling, motion="moving")) is None
         assert culprit_of(waits(0, LIMIT_S), dataclasses.replace(circling, motion="still")) is None
         assert culprit_of(waits(0, LIMIT_S), dataclasses.replace(circling, silent_s=LIMIT_S - 1)) is None
+        # Agents speak once in seconds: it computed when they did.
+        assert culprit_of(waits(0, LIMIT_S), dataclasses.replace(circling, idle_s=1.7, news_age_s=1.6)) == 1
+        assert culprit_of(waits(0, LIMIT_S), dataclasses.replace(circling, idle_s=1.7, news_age_s=0.3)) is None
 
 
 def test_who_polls_and_sleeps_may_wait_for_an_upload() -> None:

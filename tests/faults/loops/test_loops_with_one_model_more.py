@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
-from support.cells import few
+from support.cells import few, only_in_long
 from support.relay_run import assert_unharmed, relay
 from support.training import differences
 
@@ -19,10 +19,14 @@ ANY_COST = ["--cost-limit=0"]
 @pytest.mark.parametrize(
     ("how", "faults"),
     few(
-        1,
+        2,
         [
+            ("within", ["kill:rank=0,step=6,phase=after-step"]),
             ("same", ["kill:rank=1,step=12,phase=after-step", "kill:rank=0,step=24,phase=after-step"]),
             ("average", ["kill:rank=0,step=13,phase=backward"]),
+            ("average", ["kill:rank=1,step=12,phase=after-step"]),
+            ("met", ["kill:rank=0,step=12,phase=after-step"]),
+            ("within", ["kill:rank=1,step=6,phase=after-step"]),
         ],
     ),
 )
@@ -32,6 +36,17 @@ def test_a_rank_that_is_lost_around_a_loops_end_is_replaced_and_nobody_goes_back
     run = relay(tmp_path, SCRIPT, how, ranks=RANKS, spares=len(faults), inject=faults, options=ANY_COST)
     assert_unharmed(run, undisturbed(SCRIPT, how, ranks=RANKS), RANKS, faults, len(faults))
     assert {done["kind"] for done in run.committed()} == {"unplanned"}, run.told()
+
+
+@only_in_long
+def test_a_model_that_another_rank_alone_has_made_before_the_others_is_not_taken_for_one_of_them(
+    tmp_path: Path,
+) -> None:
+    fault = "kill:rank=1,step=12,phase=after-step"
+    run = relay(tmp_path, SCRIPT, "one", ranks=RANKS, inject=[fault], options=ANY_COST)
+    assert run.faults() == [fault], run.told()
+    assert run.status != 0, run.told()
+    assert "is another tensor on the donor" in run.stderr, run.told()
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
 """Steps that add to the gradients which earlier ones have left. Usage: kept_gradients.py OUT HOW
 
 HOW: `never` (nothing zeroes them), `views` (they are views into buckets), `third` (zeroed in each third step), `late` (kept from
-the tenth on), `in-place` (zeroed in place, so that parameters without use have zeros), `tensor-parallel`, `sharded`.
+the tenth on), `in-place` (zeroed in place, so that parameters without use have zeros), `tensor-parallel`, `sharded`, `both`
+(and the first block's are neither trained nor zeroed).
 """
 
 import sys
@@ -32,6 +33,8 @@ class Block(nn.Module):
 
 
 def spread(how, model):
+    if how == "both":
+        return spread_twice(model)
     mesh = init_device_mesh("cpu", (torch.distributed.get_world_size(),))
     if how == "sharded":
         for part in model[:2]:
@@ -47,8 +50,17 @@ def spread(how, model):
     return model
 
 
+def spread_twice(model):
+    mesh = init_device_mesh("cpu", (1, torch.distributed.get_world_size()), mesh_dim_names=("data", "model"))
+    for block in model[:2]:
+        block.norm = nn.Identity()
+        parallelize_module(block, mesh["model"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
+        fully_shard(block, mesh=mesh["data"])
+    return fully_shard(model, mesh=mesh["data"])
+
+
 def wrapped(how, model):
-    if how in ("tensor-parallel", "sharded"):
+    if how in ("tensor-parallel", "sharded", "both"):
         return spread(how, model)
     return DistributedDataParallel(
         model, gradient_as_bucket_view=how == "views", find_unused_parameters=True, bucket_cap_mb=0.0002
@@ -56,7 +68,7 @@ def wrapped(how, model):
 
 
 def zero(how, step, optimizer):
-    if (how == "third" and step % 3 == 2) or (how == "late" and step < 10):
+    if (how == "third" and step % 3 == 2) or (how == "late" and step < 10) or how == "both":
         optimizer.zero_grad()
     elif how == "in-place":
         optimizer.zero_grad(set_to_none=False)
@@ -67,8 +79,9 @@ def main():
     rank, _ = common.start()
     torch.manual_seed(3)
     model = wrapped(how, nn.Sequential(Block(), Block(), nn.Linear(8, 1)))
-    torch.manual_seed(3 if how == "tensor-parallel" else rank)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1)
+    torch.manual_seed(3 if how in ("tensor-parallel", "both") else rank)
+    trained = [p for name, p in model.named_parameters() if how != "both" or not name.startswith("0.")]
+    optimizer = torch.optim.AdamW(trained, lr=1e-2, weight_decay=0.1)
     for parameter in model.parameters() if how == "in-place" else ():
         parameter.grad = torch.zeros_like(parameter)
     x, y = common.data(64)

@@ -1,8 +1,9 @@
 """Three loops one after the other, with one model more from the second one on. Usage: one_model_more.py OUT HOW
 
-HOW: an average is made between the first two loops, and is met before the model and the average that were there (`average`), a
-`head` with an optimizer of its own is, or nothing is made and each loop has the same models (`same`). With `alone`, ranks average
-their models by hand at each loop's end alone, and are apart in between.
+HOW: an average is made between the first two loops, and is met before the model and the average that were there (`average`; with
+`met` ranks wait for one another then, with `one` rank 0 alone makes a further one before it; `within`: in the first loop's sixth
+step), a `head` with an optimizer of its own is, or nothing is made and each loop has the same models (`same`). With `alone`, ranks
+average their models by hand at each loop's end alone, and are apart in between.
 """
 
 import copy
@@ -15,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 WIDE, STEPS = 200, 12
+AVERAGES = ("average", "met", "one", "within")
 
 how = sys.argv[2]
 rank, world_size = common.start()
@@ -28,6 +30,7 @@ class Models:
 
     def __init__(self):
         torch.manual_seed(3)
+        self.further = None
         self.second = None
         self.second_optimizer = None
         net = torch.nn.Sequential(torch.nn.Linear(6, WIDE), torch.nn.Linear(WIDE, WIDE), torch.nn.Linear(WIDE, 1))
@@ -58,9 +61,11 @@ def train(models):
         if models.second_optimizer is not None:
             models.second_optimizer.step()
         lerp(models.first, models.model)
-        if how == "average" and models.second is not None:
+        if how in AVERAGES and models.second is not None:
             lerp(models.second, models.model)
         losses.append(loss.item())
+        if how == "within" and len(losses) == 6:
+            models.second = copy.deepcopy(models.first)
 
 
 def average_all(models):
@@ -74,8 +79,12 @@ def average_all(models):
 models = Models()
 train(models)
 average_all(models)
-if how == "average":
+if how == "one" and rank == 0:
+    models.further = copy.deepcopy(models.model)
+if how in ("average", "met", "one"):
     models.second = copy.deepcopy(models.first)
+    if how == "met":
+        dist.barrier()
 elif how == "head":
     models.second = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(6, 1))
     models.second_optimizer = torch.optim.Adam(models.second.parameters(), lr=0.001)

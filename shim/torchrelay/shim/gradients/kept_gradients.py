@@ -176,6 +176,19 @@ class KeptGradients:
         now = gradients_of([parameter for _, parameter in kept])
         return {device.GRADIENT + path: local(g).detach() for (path, _), g in zip(kept, now) if g is not None}
 
+    def open_now(self) -> dict[str, torch.Tensor]:
+        """Return path -> content as it is now, in the first steps, for gradients that may turn out to be part of the state.
+
+        Nobody knows that yet, and ranks may have other ones.
+        """
+        if not self._habits.is_early():
+            return {}
+        known = self._habits.kept | self._habits.dropped | self._habits.zeroed
+        pairs = [(path, parameter) for path, parameter in zip(self._paths, self._parameters) if path not in known]
+        now = gradients_of([parameter for _, parameter in pairs])
+        found = {device.GRADIENT + path: g for (path, _), g in zip(pairs, now) if g is not None and not g.is_meta}
+        return {path: local(g).detach() for path, g in found.items() if is_plain(g)}
+
     def to_give(self) -> dict[str, torch.Tensor]:
         """Return path -> content at the latest boundary, for the gradients that are or may turn out to be part of the state.
 

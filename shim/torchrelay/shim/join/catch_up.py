@@ -16,16 +16,13 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters import dynamo
-from torchrelay.shim.capture.models.device import MODEL, OPTIMIZER, whole
+from torchrelay.shim.capture.models.device import MODEL, NUMBERED, whole
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.join.late_write_guard import SettlingWatch
 from torchrelay.shim.step.updates.late_writes import REBOUND, UNKNOWN
 from torchrelay.shim.tensors import digest
 from torchrelay.shim.tensors.tensor_versions import version_of
-
-_NUMBERED = (MODEL, OPTIMIZER)
-"""What paths begin with whose numbers are made of an order."""
 
 
 class CatchUp:
@@ -65,18 +62,20 @@ class CatchUp:
     def leave(self) -> None:
         self.watch.__exit__(None, None, None)
 
-    def check(self, state: HostState) -> bool:
+    def check(self, state: HostState, named: Mapping[str, torch.Tensor] | None = None) -> bool:
         """Return, where the donor stands, whether its tensors have to be fetched again. `state`: what training can get at there.
 
-        Raises StateMismatchError where the lost rank's state at that place cannot be known for sure.
+        `named`: what its paths mean here, where that is not what they mean in `state`: in the midst of a step they are those of the
+        step's head. Raises StateMismatchError where the lost rank's state at that place cannot be known for sure.
         """
         self._check_writes()
         if dynamo.compilations() != self._compilations:
             raise StateMismatchError(
                 "the step runs compiled code after its optimizer step, which rounds differently here"
             )
-        bound = whole(state, state.roots)
-        self._check_names(bound)
+        bound = whole(state, state.roots) if named is None else named
+        if not self._replaced:
+            self._check_names(bound)
         now = self._now(bound)
         content = digest.digests(now)
         changed = {path for path in self._own if content[path] != self._content[path]}
@@ -115,7 +114,7 @@ class CatchUp:
         for path, tensor in bound.items():
             names.setdefault(id(tensor), set()).add(path)
         for path, tensor in self._own.items():
-            if path.startswith(_NUMBERED) and path not in names.get(id(tensor), {path}):
+            if path.startswith(NUMBERED) and path not in names.get(id(tensor), {path}):
                 raise StateMismatchError(
                     f"{path} is called {min(names[id(tensor)])} by now: other ranks may call it otherwise"
                 )

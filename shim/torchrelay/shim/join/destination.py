@@ -79,7 +79,6 @@ class Destination:
         """Those of the donor, if it still had them."""
         self._updated: dict[str, torch.Tensor] = {}
         """What the donor's tensors and gradients held right after the update."""
-        self._effects: torch.Tensor | None = None
         self.received: frozenset[str] = frozenset()
         """Paths of all that has come."""
         self.results: dict[str, torch.Tensor] = {}
@@ -125,8 +124,29 @@ class Destination:
 
         That is the lost rank's own update where it has left a copy, and the donor's else.
         """
-        left = self._effects if self._copy is None else self._copy.views.get(device.EFFECTS)
+        is_given = device.EFFECTS in self.received and not self.has_before
+        given = self._elsewhere[device.EFFECTS] if is_given else None
+        left = given if self._copy is None else self._copy.views.get(device.EFFECTS)
         return None if left is None else payload.load(tensor_bytes(left), dict)
+
+    def check_names(self, state: HostState) -> None:
+        """Check that each tensor has the name that the donor has for it, where the next loop has bound names to other objects.
+
+        `state`: what training can get at there. Models and optimizers are numbered in the order in which variables lead to them.
+        Where one rank alone has bound a variable, numbers are others, and tensors of one form would be exchanged.
+        Raises StateMismatchError.
+        """
+        theirs = payload.load(tensor_bytes(self._elsewhere[device.NAMES]), dict)
+        ours = device.names_before(device.whole(self._state, self._state.roots), device.whole(state, state.roots))
+        unlike = {path for path, before in ours.items() if theirs.get(path) != before}
+        if "" in ours.values():  # by their order alone are new ones told apart
+            unlike |= theirs.keys() - ours.keys()
+        if unlike:
+            path = min(unlike)
+            here, there = ("nothing" if n is None else n or "new" for n in (ours.get(path), theirs.get(path)))
+            raise StateMismatchError(
+                f"{path} of the loop that begins is another tensor on the donor: before it, here {here}, there {there}"
+            )
 
     def take_updated(self) -> None:
         """Put what the update has left into the tensors that a donor has written to since.
@@ -145,7 +165,7 @@ class Destination:
         for path, parameter in self._parameters().items():
             content = self._updated.get(device.GRADIENT + path)
             (gradient,) = gradients_of([parameter])
-            if path in self._copied or content is None or gradient is None:
+            if self._has_copied(path) or content is None or gradient is None:
                 continue
             if gradient.shape == content.shape:
                 with torch.no_grad():
@@ -177,14 +197,20 @@ class Destination:
         return [path for path in views if path != device.EFFECTS]
 
     def put_copied_gradients(self) -> None:
-        """Put the gradients that the lost rank has copied behind its update in place of this process's own."""
+        """Put the gradients that the lost rank has copied behind its update in place of this process's own.
+
+        Raises StateMismatchError where this process has none of that form.
+        """
         copied = self._copied_gradients()
         for path, parameter in self._parameters().items():
             (gradient,) = gradients_of([parameter])
             content = copied.get(path)
-            if content is not None and gradient is not None and local(gradient).shape == content.shape:
-                with torch.no_grad():
-                    local(gradient).detach().copy_(content)
+            if content is None:
+                continue
+            if gradient is None or local(gradient).shape != content.shape:
+                raise StateMismatchError(f"the gradient of {path} that the lost rank has copied is not there here")
+            with torch.no_grad():
+                local(gradient).detach().copy_(content)
 
     def known_gradients(self) -> frozenset[str]:
         """Return the paths of gradients that have come, or that the lost rank has copied."""
@@ -211,7 +237,9 @@ class Destination:
 
     def enter(self, record: GradientRecord, *, own: bool) -> set[str]:
         """Put the gradients at a boundary's head, as `gradient_record.put` does."""
-        return put(record, self._parameters(), self._received() | self._copied_gradients(), own=own)
+        copied = self._copied_gradients()
+        unproven = put(record, self._parameters(), self._received() | copied, own=own)
+        return unproven.difference(copied.keys() & record.pending)
 
     def make_gradients(self, record: GradientRecord) -> None:
         """Make gradients as there were at a boundary, without their content: for a step that is gone through without peers."""
@@ -249,8 +277,11 @@ class Destination:
         return {} if any(map(wrappers.is_fsdp1, modules)) else device.parameters(self._state)
 
     def _received(self) -> dict[str, torch.Tensor]:
-        found = {path.removeprefix(device.GRADIENT): tensor for path, tensor in self.gradients.items()}
-        return {path: tensor for path, tensor in found.items() if path not in self._copied}
+        return {path.removeprefix(device.GRADIENT): tensor for path, tensor in self.gradients.items()}
+
+    def _has_copied(self, path: str) -> bool:
+        """Return whether the lost rank has copied this parameter, or its gradient alone: ranks may hold parts of a sum."""
+        return path in self._copied or path in self._copied_gradients()
 
     def place(self, infos: Sequence[TensorInfo]) -> Mapping[str, torch.Tensor]:
         """Return the tensors to fill, by path. Raises StateMismatchError for one that has no place here."""
@@ -261,7 +292,6 @@ class Destination:
         self.gradients = {}
         self.results = {}
         self._updated = {}
-        self._effects = None
         if not before:
             return self._place(infos)
         if not self._behind:
@@ -280,14 +310,12 @@ class Destination:
             tensor = self._own.get(info.path)
             if info.path.startswith(device.GRADIENT):
                 tensor = self._room(info, self.gradients)
-                if (
-                    info.path.removeprefix(device.GRADIENT) not in self._copied
-                ):  # else it belongs to a part that is the donor's own
+                if not self._has_copied(info.path.removeprefix(device.GRADIENT)):  # else the donor has another one
                     self.gradients[info.path] = tensor
             if info.path.startswith(device.UPDATED):
                 tensor = self._updated[info.path.removeprefix(device.UPDATED)] = self._room(info, {})
-            if info.path == device.EFFECTS:
-                tensor = self._effects = self._room(info, {})
+            if info.path in (device.EFFECTS, device.NAMES):
+                tensor = self._room(info, {})
             if info.path.startswith(RESULT):
                 tensor = self.results[info.path] = self._room(info, self.results)
             if info.path.startswith(save_records.PREFIX):

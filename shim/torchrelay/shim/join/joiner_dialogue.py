@@ -23,6 +23,7 @@ from torchrelay.protocol.messages import (
 from torchrelay.protocol.words.order_words import JOIN
 from torchrelay.protocol.words.positions import JoinerAction
 from torchrelay.shim.adapters.parallel import ddp_layouts
+from torchrelay.shim.capture.models import device
 from torchrelay.shim.gradients.gradient_record import GradientRecord
 from torchrelay.shim.join.destination import Destination
 from torchrelay.shim.journal import payload
@@ -169,7 +170,8 @@ class Dialogue:
         assert self.journal is not None
         if destination.put_copy():
             assert own is not None
-            own.go_on(destination.copied(), self.journal.boundary, from_head=plan.action == JoinerAction.ENTER)
+            copied = [p for p in destination.copied() if p in plan.carried or not p.startswith(device.GRADIENT)]
+            own.go_on(copied, self.journal.boundary, from_head=plan.action == JoinerAction.ENTER)
         elif own is not None:
             own.go_on_as_before(self.journal.boundary)
 

@@ -203,8 +203,12 @@ class ShadowStep:
         dialogue = self._dialogue
         self.tail.leave()
         state = self._engine.writer.walk(script_frames(innermost))
-        if self.tail.check(state) or self._destination.has_before:
-            again = self._destination.again(state if self._plan.donor_collectives < 0 else None)
+        if self._destination.has_before:
+            self._destination.check_names(state)
+        in_the_midst = self._plan.donor_collectives >= 0
+        is_changed = self.tail.check(state, self._destination.tensors() if in_the_midst else None)
+        if is_changed or self._destination.has_before:
+            again = self._destination.again(None if in_the_midst else state)
             again.receive(self._plan, dialogue.generation, self._engine.protection, dialogue.moved)
             if self._destination.has_before:
                 self._destination = again

@@ -251,7 +251,7 @@ class GenerationSwitch:
         engine = self._engine
         tensors = engine.replicas.to_give(commit, boundary) | engine.saves.tensors() | engine.records.to_give()
         if boundary == commit.boundary:
-            tensors |= engine.replaced.tensors
+            tensors |= engine.replaced.to_give()
         if boundary == engine.step.gates_passed:
             tensors |= {f"{device.UPDATED}{path}": copy for path, copy in engine.updates.as_updated().items()}
             if effects := engine.updates.effects.latest():

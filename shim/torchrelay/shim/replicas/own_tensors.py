@@ -62,8 +62,9 @@ class OwnTensors:
     """`folder`: this node's, as in `protocol.kept`.
 
     `gradients` and `gradients_now`: return those that are part of the state, at the latest head and as they are now. `effects`:
-    returns what the latest update has left beside tensors, as UpdateEffects has it. `is_limited`: copies that take too much of a
-    step are given up.
+    returns what the latest update has left beside tensors, as UpdateEffects has it. `open_gradients`: returns those, as they are
+    now, of which nobody knows yet if they are part of the state: a process that comes to add to them needs them. `is_limited`:
+    copies that take too much of a step are given up.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class OwnTensors:
         gradients_now: Gradients,
         effects: Callable[[], bytes],
         *,
+        open_gradients: Gradients = dict,
         is_limited: bool = True,
     ) -> None:
         self._engine = engine
@@ -82,6 +84,7 @@ class OwnTensors:
         self._gradients = gradients
         self._gradients_now = gradients_now
         self._effects = effects
+        self._open_gradients = open_gradients
         self._heads = tuple(CopySlot(place) for place in slot_folders(folder, engine.rank))
         self._updated = CopySlot(updated_folder(folder, engine.rank))
         self._asked: frozenset[str] | None = None
@@ -184,6 +187,7 @@ class OwnTensors:
         started_s = time.thread_time()
         try:
             tensors = {**self._places.behind_update(boundary, walk), **self._wanted(self._gradients_now())}
+            tensors |= self._open_gradients()
             if not (self._followed or frozenset()) <= tensors.keys():
                 return  # the copy of the head alone is of use in this step
             effects = self._effects()
@@ -229,9 +233,10 @@ class OwnTensors:
         missing = (self._followed or frozenset()) - found.keys()
         if missing:
             return self._end(f"{min(missing)} is not there at each head")
-        if self._latest < 0 or found.keys() != self._sized:
-            self._sized = frozenset(found)
-            self._size_bytes = sum(tensor.numel() * tensor.element_size() for tensor in map(local, found.values()))
+        copied = {**found, **self._open_gradients()}
+        if self._latest < 0 or copied.keys() != self._sized:
+            self._sized = frozenset(copied)
+            self._size_bytes = sum(tensor.numel() * tensor.element_size() for tensor in map(local, copied.values()))
         size_bytes = self._size_bytes
         if self._is_too_slow(size_bytes):
             return self._end("copies of them in each step would take more than a hundredth of it")
@@ -240,7 +245,7 @@ class OwnTensors:
         is_there = commit.boundary == self._entered  # this process has come from it
         if is_there:
             found = {path: tensor for path, tensor in found.items() if path in self._left}
-        if not is_there and not self._heads[commit.boundary % SLOTS].fill(commit.boundary, found):
+        if not is_there and not self._heads[commit.boundary % SLOTS].fill(commit.boundary, copied):
             self._copy_s.append(time.thread_time() - started_s + self._behind_s)
         self._entered = -1
         self._latest = commit.boundary

@@ -88,6 +88,7 @@ class EngineMaker:
                 held.tensors,
                 held.tensors_now,
                 effects.latest,
+                open_gradients=held.open_now,
                 is_limited=config.cost_limit_percent > 0,
             )
             if keeps and config.buddy_every == COPIES_AS_NEEDED

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -8,8 +9,12 @@ from support.host_state import take
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.models import device
+from torchrelay.shim.capture.rng import byte_tensor
 from torchrelay.shim.capture.state.host_state import HostState
+from torchrelay.shim.gradients.gradient_record import GradientRecord
 from torchrelay.shim.join.destination import Destination
+from torchrelay.shim.journal import payload
+from torchrelay.shim.replicas.own_tensor_copies import OwnCopy
 from torchrelay.shim.transfer import TensorInfo
 
 
@@ -109,3 +114,53 @@ def test_nothing_of_a_donor_whose_connection_broke_counts_where_the_next_one_doe
 
 def _info(path: str, tensor: torch.Tensor) -> TensorInfo:
     return TensorInfo(path, tensor.dtype, tuple(tensor.shape), tensor.numel() * tensor.element_size())
+
+
+def infos_of(tensors: Mapping[str, torch.Tensor]) -> list[TensorInfo]:
+    return [TensorInfo(path, t.dtype, tuple(t.shape), t.numel() * t.element_size()) for path, t in tensors.items()]
+
+
+def at_the_next_head(before: dict[str, Any], donors: dict[str, Any], own: dict[str, Any]) -> None:
+    """A joiner that holds `before` comes to `own`, and its donor, which held the same, has come to `donors`."""
+    state, now = take(before), take(donors)
+    old = device.whole(state, state.roots)
+    names = byte_tensor(payload.dump(device.names_before(old, device.whole(now, now.roots))))
+    kept = {f"{device.BEFORE}{path}": tensor for path, tensor in old.items()}
+    given = {**device.catalogue(now, now.roots), **kept, device.NAMES: names}
+    joiner = Destination(state, (), {}, behind=True)
+    joiner.place(infos_of(given))[device.NAMES].copy_(names)
+    joiner.check_names(take(own))
+
+
+def test_names_of_the_next_loop_have_to_be_those_of_the_donor() -> None:
+    first, second, third = (torch.nn.Linear(2, 2) for _ in range(3))
+    before = {"m": first}
+    both = {"a": second, "m": first}
+    at_the_next_head(before, both, {"a": third, "m": first})
+    at_the_next_head(before, {"m": first, "z": second}, before)
+    for own in (before, {"m": first, "z": third}, {"a": third, "b": second, "m": first}):
+        with pytest.raises(StateMismatchError, match="is another tensor on the donor"):
+            at_the_next_head(before, both, own)
+
+
+def test_new_models_are_not_told_apart_by_order_where_the_donor_has_one_more() -> None:
+    first, second, third = (torch.nn.Linear(2, 2) for _ in range(3))
+    with pytest.raises(StateMismatchError, match="here nothing, there new"):
+        at_the_next_head({"a": first}, {"a": first, "b": second, "c": third}, {"a": first, "c": torch.nn.Linear(2, 2)})
+
+
+def test_a_gradient_that_the_lost_rank_has_copied_alone_is_not_the_donors() -> None:
+    """Ranks may hold a parameter alike, and parts of its gradient."""
+    model = torch.nn.Linear(2, 2)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    assert model.weight.grad is not None
+    path = f"{device.GRADIENT}module0.weight"
+    destination = Destination(take({"m": model}), (), {}, copy=OwnCopy({path: torch.full((2, 2), 3.0)}))
+    destination.place(infos_of({path: torch.empty(2, 2)}))[path].fill_(1.0)
+    destination.put_copied_gradients()
+    assert destination.put_gradients(GradientRecord()) == {"module0.bias"}
+    assert model.weight.grad.tolist() == [[3.0, 3.0], [3.0, 3.0]]
+    model.weight.grad = None
+    with pytest.raises(StateMismatchError, match=r"gradient of module0\.weight"):
+        destination.put_copied_gradients()

@@ -38,6 +38,7 @@ class Job:
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.5, momentum=0.9)
         self.trees = ModuleTrees()
         self.gradients: dict[str, torch.Tensor] = {}
+        self.open_gradients: dict[str, torch.Tensor] = {}
         self.effects = b""
         engine: Any = SimpleNamespace(rank=RANK, shadow=None, world_size=2)
         self.own = OwnTensors(
@@ -46,6 +47,7 @@ class Job:
             lambda: self.gradients,
             lambda: self.gradients,
             lambda: self.effects,
+            open_gradients=lambda: self.open_gradients,
             is_limited=is_limited,
         )
         self.boundary = -1
@@ -435,3 +437,13 @@ def test_shared_memory_is_left_to_others(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(os, "statvfs", lambda _, room=room: room)
         job.own.assign(AVERAGE)
         assert (job.head() == AVERAGE) == bool(number), job.own.why_not
+
+
+def test_gradients_that_may_turn_out_to_be_state_are_copied_and_not_promised(tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    job.open_gradients = {GRADIENT: torch.full((2, 3), 5.0)}
+    assert GRADIENT not in job.head()
+    assert read(tmp_path, RANK, 0).views[GRADIENT].tolist() == [[5.0] * 3] * 2
+    job.open_gradients = {GRADIENT: torch.full((2, 3), 6.0)}
+    job.update()
+    assert read(tmp_path, RANK, 1, behind_update=True).views[GRADIENT].tolist() == [[6.0] * 3] * 2

@@ -7,6 +7,9 @@ import pytest
 import torch
 from support.host_state import take
 
+from torchrelay.shim.capture.models import device
+from torchrelay.shim.capture.rng import tensor_bytes
+from torchrelay.shim.journal import payload
 from torchrelay.shim.step import replaced_tensors
 from torchrelay.shim.step.replaced_tensors import ReplacedTensors
 from torchrelay.shim.step.updates.late_writes import LateWrites
@@ -49,7 +52,7 @@ def test_a_model_that_goes_on_is_not_given_twice() -> None:
     assert not seen(snapshot(model, 3, "first"), snapshot(model, 4, "second"))[0].tensors
 
 
-@pytest.mark.parametrize(("number", "activation"), [(4, "first"), (3, "second"), (5, "second")])
+@pytest.mark.parametrize(("number", "activation"), [(3, "first"), (3, "second"), (5, "second")])
 def test_only_the_step_before_can_be_gone_through_again(number: int, activation: str) -> None:
     before, now = snapshot(torch.nn.Linear(2, 2), 3, "first"), snapshot(torch.nn.Linear(2, 2), number, activation)
     assert not seen(before, now)[0].tensors
@@ -61,3 +64,14 @@ def test_what_is_too_large_to_be_kept_beside_the_new_one_is_said(monkeypatch: py
     replaced, reporter = seen(before, now)
     assert not replaced.tensors
     assert reporter.said == [24]
+
+
+def test_a_model_that_comes_before_another_one_within_the_loop_leaves_the_names_of_the_boundary_before() -> None:
+    old, new = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+    before, now = snapshot(old, 3, "first"), snapshot(old, 4, "first")
+    now.state = take({"a_new": new, "model": old})
+    given = seen(before, now)[0].to_give()
+    assert given["before.module0.weight"].data_ptr() == old.weight.data_ptr()
+    names = payload.load(tensor_bytes(given[device.NAMES]), dict)
+    assert names["module1.weight"] == "module0.weight"
+    assert names["module0.weight"] == ""

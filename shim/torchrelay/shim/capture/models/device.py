@@ -25,6 +25,9 @@ MODEL = "module"
 OPTIMIZER = "optimizer"
 """Paths of what optimizers keep begin with this, and the optimizer's number."""
 
+NUMBERED = (MODEL, OPTIMIZER, "parameter")
+"""What paths begin with whose numbers are made of an order."""
+
 GRADIENT = "gradient."
 """What paths of gradients begin with, in front of their parameter's."""
 
@@ -36,6 +39,9 @@ EFFECTS = "effects of the update"
 
 BEFORE = "before."
 """Paths of tensors that the boundary before had begin with this, where the donor has others now."""
+
+NAMES = "names at the boundary before"
+"""Path of what the donor's tensors were called there, as bytes: see `names_before`."""
 
 
 def numbered(roots: Sequence[torch.nn.Module]) -> Iterator[tuple[int, torch.nn.Module]]:
@@ -132,6 +138,12 @@ def whole(state: HostState, roots: Sequence[torch.nn.Module], *, as_taken: bool 
     for path, tensor in state.large.items():
         found[f"{_VALUE}{path}"] = tensor
     return {path: tensor for path, tensor in found.items() if not (tensor.is_meta or is_lazy(tensor))}
+
+
+def names_before(before: Mapping[str, torch.Tensor], now: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    """Return the path before of each tensor of models and optimizers, by its path now; empty for one that was not there."""
+    known = {id(tensor): path for path, tensor in before.items()}
+    return {path: known.get(id(tensor), "") for path, tensor in now.items() if path.startswith(NUMBERED)}
 
 
 def derived(tensors: Mapping[str, torch.Tensor]) -> tuple[str, ...]:

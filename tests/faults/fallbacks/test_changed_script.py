@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
+from support.cells import only_in_long
 from support.cli_harness import Cli, eventually
 from support.relay_run import read_events, relay
 from support.training import SCRIPTS, differences
@@ -58,7 +59,7 @@ TRAINS = """
 BESIDE = "import torch\n\n\ndef make():\n    return torch.nn.Linear(4, 4)\n"
 
 
-@pytest.mark.slow
+@only_in_long
 def test_an_edit_lowers_the_level_before_any_loss_and_the_level_rises_once_it_is_taken_back(tmp_path: Path) -> None:
     module, events = tmp_path / "beside.py", tmp_path / "events"
     module.write_text(BESIDE)

@@ -154,6 +154,7 @@ def test_a_script_that_seeds_nothing_is_given_the_same_chance_in_each_run(cli: C
     assert "leaves its seeds to chance" in printed
 
 
+@only_in_long
 def test_what_the_report_refuses_is_refused_as_announced(cli: Cli) -> None:
     code, told, printed, said = drill(cli, "no-loop", "--steps", "0", "--faults", "1")
     assert code == 4, (told, printed, said)

@@ -5,6 +5,7 @@ A script may rely on the end of an object: a data set that is open cannot be ope
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable
 from types import FrameType
 
@@ -22,7 +23,8 @@ def let_go(state: HostState, running: Collection[FrameType]) -> bool:
 
     What this rank can give to another one stays. No walk goes on from `state` where objects were taken out.
     """
-    ended = {n for n, node in enumerate(state.nodes) if node.kind is FRAME and node.obj not in running}
+    frames = itertools.takewhile(lambda numbered: numbered[1].kind is FRAME, enumerate(state.nodes))
+    ended = {number for number, node in frames if node.obj not in running}
     if not ended:
         return False
     lost = _held_alone(state, ended)
@@ -47,7 +49,8 @@ def let_go(state: HostState, running: Collection[FrameType]) -> bool:
 
 def _held_alone(state: HostState, numbers: Iterable[int]) -> set[int]:
     """Return the nodes to which all ways lead over these ones, without these."""
-    holders = state.holders or holders_of(state)
+    if not state.holders:
+        state.holders = holders_of(state)
     among = set(numbers)
     waiting = list(among)
     found: set[int] = set()
@@ -55,7 +58,7 @@ def _held_alone(state: HostState, numbers: Iterable[int]) -> set[int]:
         for key, value in state.nodes[waiting.pop()].edges:
             for _, obj in flat(key, value):
                 child = state.index.get(id(obj))
-                if child is not None and child not in found and among.issuperset(holders[child]):
+                if child is not None and child not in found and among.issuperset(state.holders[child]):
                     found.add(child)
                     among.add(child)
                     waiting.append(child)

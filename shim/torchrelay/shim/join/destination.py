@@ -138,6 +138,7 @@ class Destination:
         """
         theirs = payload.load(tensor_bytes(self._elsewhere[device.NAMES]), dict)
         ours = device.names_before(device.whole(self._state, self._state.roots), device.whole(state, state.roots))
+        self._check_own(ours)
         unlike = {path for path, before in ours.items() if theirs.get(path) != before}
         if "" in ours.values():  # by their order alone are new ones told apart
             unlike |= theirs.keys() - ours.keys()
@@ -146,6 +147,22 @@ class Destination:
             here, there = ("nothing" if n is None else n or "new" for n in (ours.get(path), theirs.get(path)))
             raise StateMismatchError(
                 f"{path} of the loop that begins is another tensor on the donor: before it, here {here}, there {there}"
+            )
+
+    def _check_own(self, names_before: Mapping[str, str]) -> None:
+        """Check that what the lost rank alone held is called as before, and that no tensor is new that may be made of it.
+
+        The lost rank's copy has the names of before, and the donor has other content under those of now.
+        Raises StateMismatchError.
+        """
+        own = self._carried | self._copied_gradients().keys()
+        if not own:
+            return
+        moved = {now for now, before in names_before.items() if not before or (now != before and {now, before} & own)}
+        if moved:
+            raise StateMismatchError(
+                f"{min(moved)} of the loop that begins was called otherwise before, or is new, and the lost rank alone held "
+                f"{len(own)} tensors: what they are called by now is not known for sure"
             )
 
     def take_updated(self) -> None:

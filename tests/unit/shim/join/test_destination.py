@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -120,14 +120,19 @@ def infos_of(tensors: Mapping[str, torch.Tensor]) -> list[TensorInfo]:
     return [TensorInfo(path, t.dtype, tuple(t.shape), t.numel() * t.element_size()) for path, t in tensors.items()]
 
 
-def at_the_next_head(before: dict[str, Any], donors: dict[str, Any], own: dict[str, Any]) -> None:
-    """A joiner that holds `before` comes to `own`, and its donor, which held the same, has come to `donors`."""
+def at_the_next_head(
+    before: dict[str, Any], donors: dict[str, Any], own: dict[str, Any], carried: Collection[str] = ()
+) -> None:
+    """A joiner that holds `before` comes to `own`, and its donor, which held the same, has come to `donors`.
+
+    `carried`: paths of what the lost rank alone held.
+    """
     state, now = take(before), take(donors)
     old = device.whole(state, state.roots)
     names = byte_tensor(payload.dump(device.names_before(old, device.whole(now, now.roots))))
     kept = {f"{device.BEFORE}{path}": tensor for path, tensor in old.items()}
     given = {**device.catalogue(now, now.roots), **kept, device.NAMES: names}
-    joiner = Destination(state, (), {}, behind=True)
+    joiner = Destination(state, (), {}, behind=True, carried=carried)
     joiner.place(infos_of(given))[device.NAMES].copy_(names)
     joiner.check_names(take(own))
 
@@ -141,6 +146,20 @@ def test_names_of_the_next_loop_have_to_be_those_of_the_donor() -> None:
     for own in (before, {"m": first, "z": third}, {"a": third, "b": second, "m": first}):
         with pytest.raises(StateMismatchError, match="is another tensor on the donor"):
             at_the_next_head(before, both, own)
+
+
+def test_what_the_lost_rank_alone_held_has_to_be_called_as_before_and_nothing_new_may_be_made_of_it() -> None:
+    first, second = (torch.nn.Linear(2, 2) for _ in range(2))
+    before = {"m": first, "z": second}
+    own = [f"module1.{name}" for name, _ in second.named_parameters()]
+    at_the_next_head(before, dict(before), dict(before), own)
+    turned = {"m": second, "z": first}
+    at_the_next_head(before, dict(turned), dict(turned))
+    more = {**before, "zz": torch.nn.Linear(2, 2)}
+    at_the_next_head(before, dict(more), dict(more))
+    for now in (turned, more):
+        with pytest.raises(StateMismatchError, match="what they are called by now is not known for sure"):
+            at_the_next_head(before, dict(now), dict(now), own)
 
 
 def test_new_models_are_not_told_apart_by_order_where_the_donor_has_one_more() -> None:

@@ -72,6 +72,7 @@ class Destination:
         """Whether the donor has tensors of the next loop, and those of the one before beside them."""
         self._needed = {f"value.{path}" for path in needed} - self._carried
         self._own = device.catalogue(state, state.roots)
+        self._own_models = {path.partition(".")[0] for path in self._own}
         self._arrived: Arrived | None = None
         self._infos: tuple[TensorInfo, ...] = ()
         """Of what the donor has."""
@@ -203,9 +204,7 @@ class Destination:
         """
         if state is not None and self.has_before:
             # What another loop has beside models, nobody knows.
-            return Destination(
-                state, (), self._saves, copy=self._copy, carried=self._carried, lacking=self._lacking
-            )
+            return Destination(state, (), self._saves, copy=self._copy, carried=self._carried, lacking=self._lacking)
         needed = [path.removeprefix("value.") for path in self._needed]
         return Destination(
             state or self._state, needed, self._saves, copy=self._copy, carried=self._carried, lacking=self._lacking
@@ -281,7 +280,6 @@ class Destination:
 
     def _place(self, infos: Sequence[TensorInfo]) -> Mapping[str, torch.Tensor]:
         found = {}
-        own_models = {path.partition(".")[0] for path in self._own}
         for info in infos:
             tensor = self._own.get(info.path)
             if info.path.startswith(device.GRADIENT):
@@ -298,16 +296,10 @@ class Destination:
                 tensor = self.results[info.path] = self._room(info, self.results)
             if info.path.startswith(save_records.PREFIX):
                 tensor = self._room(info, self._saves)  # if it does not fit, digests tell that something is missing
-            if tensor is None and info.path.startswith("value.") and info.path not in self._needed:
+            if tensor is None and self._is_donors_own(info.path):
                 tensor = self._room(info, self._elsewhere)
-            if tensor is None and info.path.startswith("module") and info.path.partition(".")[0] not in own_models:
-                tensor = self._room(
-                    info, self._elsewhere
-                )  # such as an average of the weights that the donor alone keeps
             if info.path in self._carried:
                 tensor = self._room(info, {})
-            if tensor is None and info.path in self._lacking:
-                tensor = self._room(info, self._elsewhere)
             found[info.path] = tensor if tensor is not None else self._optimizer_state(info)
         self._infos = tuple(infos)
         missing = self._needed - found.keys()
@@ -315,6 +307,14 @@ class Destination:
             raise StateMismatchError(f"the donor has no tensor {', '.join(sorted(missing)[:5])}")
         self._order_optimizer_state(infos)
         return found
+
+    def _is_donors_own(self, path: str) -> bool:
+        """Whether the donor has this for itself, such as an average of the weights that it alone keeps."""
+        if path.startswith("value."):
+            return path not in self._needed
+        if path.startswith("module"):
+            return path.partition(".")[0] not in self._own_models
+        return path in self._lacking
 
     def _room(self, info: TensorInfo, known: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Return the known tensor if it fits; otherwise memory for what is the donor's own affair."""

@@ -85,6 +85,27 @@ def test_a_rank_whose_shards_nobody_else_has_is_replaced_and_nobody_goes_back(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kept", "fault"),
+    few(
+        1,
+        [
+            ("flagged", "kill:rank=0,step=9,phase=after-step"),
+            ("flagged", "stop:rank=1,step=9,phase=forward"),
+            ("shared", "kill:rank=1,step=9,phase=after-step"),
+            ("shared", "kill:rank=0,step=9,phase=backward"),
+        ],
+    ),
+)
+def test_a_rank_that_alone_has_some_momenta_is_replaced_and_gets_no_others(
+    kept: str, fault: str, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    run = relay(tmp_path, "own_optimizers.py", kept, ranks=RANKS, inject=[fault], options=ANY_COST)
+    assert_unharmed(run, undisturbed("own_optimizers.py", kept, ranks=RANKS), RANKS, [fault], 1)
+    assert {done["kind"] for done in run.committed()} == {"unplanned"}, run.told()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("how", few(1, ["update", "rebound", "dict-update", "later", "forward", "rebound-alike"]))
 def test_it_does_not_matter_where_a_step_writes_to_it(how: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
     fault = "kill:rank=1,step=34,phase=after-step"

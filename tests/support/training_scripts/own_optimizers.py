@@ -2,7 +2,8 @@
 
 KEPT: `number`, a step size that adapts, in its parameter group; `tensor`, momenta in a dict; `anew`, the same, bound anew in
 each step; `history`, a list of norms; `own`, a norm of what this rank alone has computed; `told`, state that is drawn when there
-is none and told to all ranks, which average in each update.
+is none and told to all ranks, which average in each update; `shared`, momenta of which each is on one rank alone, which tells the
+others its update; `flagged`, the same, beside what the optimizer is built with.
 """
 
 import sys
@@ -21,6 +22,9 @@ class Own(torch.optim.Optimizer):
         super().__init__(parameters, {"lr": 0.01, "scale": 1.0})
         self.kept, self.momenta, self.norms = kept, {}, []
         self.seen = 0.0
+        if kept == "flagged":
+            for p in self.param_groups[0]["params"]:
+                self.state[p]["flag"] = True
 
     @torch.no_grad()
     def step(self, closure=None):
@@ -33,8 +37,8 @@ class Own(torch.optim.Optimizer):
                 group["scale"] = sum(self.norms[-3:]) / 3
             elif self.kept == "own":
                 self.seen += norm * (1 + dist.get_rank())
-            if self.kept == "told":
-                self._together(group)
+            if self.kept in ("told", "shared", "flagged"):
+                self._together(group) if self.kept == "told" else self._in_turns(group)
                 continue
             for place, p in enumerate(group["params"]):
                 self._update(place, p, group)
@@ -50,6 +54,15 @@ class Own(torch.optim.Optimizer):
             shares = [torch.empty_like(update) for _ in range(dist.get_world_size())]
             dist.all_gather(shares, update)
             p.add_(sum(shares), alpha=-group["lr"] / len(shares))
+
+    def _in_turns(self, group):
+        for place, p in enumerate(group["params"]):
+            update = torch.zeros_like(p)
+            takes_part = self.kept == "shared" or self.state[p]["flag"]
+            if takes_part and place % dist.get_world_size() == dist.get_rank():
+                update += self.state[p].setdefault("momentum", torch.zeros_like(p)).mul_(0.9).add_(p.grad)
+            dist.all_reduce(update)
+            p.add_(update, alpha=-group["lr"])
 
     def _update(self, place, p, group):
         momentum = self.momenta.get(place, torch.zeros_like(p))

@@ -93,6 +93,7 @@ def target_where_they_stand(
     helpers: dict[int, tuple[int, ...]] = {}
     carried: dict[int, tuple[str, ...]] = {}
     compared: dict[int, int] = {}
+    lacking: dict[int, tuple[str, ...]] = {}
     nodes = _nodes(job, state.survivors)
     for rank in sorted(state.lost):
         journal = job.journal(rank)
@@ -117,6 +118,7 @@ def target_where_they_stand(
         helpers[rank] = donor.helpers
         carried[rank] = donor.carried
         compared[rank] = donor.compared
+        lacking[rank] = donor.lacking
         reasons += [entry.reason, donor.reason]
     checkpoint = state.saves
     savers = state.survivors if all_save else _tensor_sources(job, state, target.boundary, donors).values()
@@ -137,6 +139,7 @@ def target_where_they_stand(
         directory=str(jit_folder(target.boundary)) if checkpoint else "",
         carried=carried,
         compared=compared,
+        lacking=lacking,
     )
 
 

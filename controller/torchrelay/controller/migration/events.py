@@ -137,6 +137,8 @@ class TargetDecided:
     """By lost rank: what comes from its own copy, as in messages.Plan."""
     compared: Mapping[int, int] = field(default_factory=dict)
     """By lost rank: the newest boundary at which it was compared with its donor, as in messages.Plan."""
+    lacking: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """By lost rank: optimizer state that its donor had there and it had not, as in messages.Plan."""
 
 
 @dataclass(frozen=True)

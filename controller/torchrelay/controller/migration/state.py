@@ -72,6 +72,7 @@ class State:
     late: dict[int, dict[str, int]] = field(default_factory=dict)
     carried: dict[int, list[str]] = field(default_factory=dict)
     compared: dict[int, int] = field(default_factory=dict)
+    lacking: dict[int, list[str]] = field(default_factory=dict)
     donor_collectives: dict[int, int] = field(default_factory=dict)
     helpers: dict[int, list[int]] = field(default_factory=dict)
     """For each lost rank: the ranks that give tensors beside its donor."""
@@ -159,6 +160,7 @@ class State:
         self.late.update(event.late)
         self.carried.update({rank: list(paths) for rank, paths in event.carried.items()})
         self.compared.update(event.compared)
+        self.lacking.update({rank: list(paths) for rank, paths in event.lacking.items()})
         self.donor_collectives.update(event.donor_collectives)
         self.helpers.update({rank: list(helpers) for rank, helpers in event.helpers.items()})
         self.tokens.update(event.tokens)
@@ -188,6 +190,7 @@ class State:
             self.late,
             self.carried,
             self.compared,
+            self.lacking,
             self.donor_collectives,
             self.helpers,
             self.tokens,

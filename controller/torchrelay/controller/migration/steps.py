@@ -133,6 +133,7 @@ def send_plans(turn: Turn) -> None:
             left=s.left if s.entries[rank] == JoinerAction.SHADOW else "",
             carried=tuple(s.carried.get(rank, ())),
             compared=s.compared.get(rank, -1),
+            lacking=tuple(s.lacking.get(rank, ())),
         )
         turn.order(rank, joiner.worker, plan)
     for rank in s.survivors:

@@ -178,6 +178,8 @@ class Plan:
     """Paths of tensors that come from the lost rank's own copy, made in the step that it was lost in."""
     compared: int = -1
     """The newest boundary at which contents of the lost rank and of its donor were compared; -1: the tensors are its own."""
+    lacking: tuple[str, ...] = ()
+    """Paths of optimizer state that the donor had at that boundary, and the lost rank had not."""
 
 
 @message(frozen=True)

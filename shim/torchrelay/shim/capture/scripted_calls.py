@@ -250,7 +250,8 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 def _parameters(function: Any) -> Iterator[torch.Tensor]:
     if functions.is_method(function):
         for _, part in modules.tree(function.owner):
-            yield from (part.getattr(name) for name, is_parameter in modules.attributes(part).items() if is_parameter)
+            names = (name for name, is_parameter in modules.attributes(part).items() if is_parameter)
+            yield from _tensors([*map(part.getattr, names)])  # those that are None are among the names
 
 
 @contextlib.contextmanager

@@ -46,7 +46,7 @@ class Destination:
     received as it was before.
 
     `copy`: what the lost rank has copied of its own tensors, whatever a donor has in their place. `carried`: paths of further
-    tensors that do not come from a donor.
+    tensors that do not come from a donor. `lacking`: paths of optimizer state that the donor has for itself.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class Destination:
         behind: bool = False,
         copy: OwnCopy | None = None,
         carried: Collection[str] = (),
+        lacking: Collection[str] = (),
     ) -> None:
         self._state = state
         self._saves = saves
@@ -66,10 +67,12 @@ class Destination:
         copied = [] if copy is None else [path for path in copy.views if not path.startswith(_BESIDE)]
         self._copied = frozenset(copied)
         self._carried = self._copied.union(carried)
+        self._lacking = frozenset(lacking)
         self.has_before = False
         """Whether the donor has tensors of the next loop, and those of the one before beside them."""
         self._needed = {f"value.{path}" for path in needed} - self._carried
         self._own = device.catalogue(state, state.roots)
+        self._own_models = {path.partition(".")[0] for path in self._own}
         self._arrived: Arrived | None = None
         self._infos: tuple[TensorInfo, ...] = ()
         """Of what the donor has."""
@@ -205,7 +208,7 @@ class Destination:
             if info.path in self._copied and info.path not in self._own:
                 self._optimizer_state(info)
         self._copy.put({path: self._own[path] for path in self._copied})
-        self._order_optimizer_state((*self._infos, *self._copy.infos))
+        self._order_optimizer_state(self._copy.infos)
         return True
 
     def copied(self) -> list[str]:
@@ -244,9 +247,11 @@ class Destination:
         """
         if state is not None and self.has_before:
             # What another loop has beside models, nobody knows.
-            return Destination(state, (), self._saves, copy=self._copy, carried=self._carried)
+            return Destination(state, (), self._saves, copy=self._copy, carried=self._carried, lacking=self._lacking)
         needed = [path.removeprefix("value.") for path in self._needed]
-        return Destination(state or self._state, needed, self._saves, copy=self._copy, carried=self._carried)
+        return Destination(
+            state or self._state, needed, self._saves, copy=self._copy, carried=self._carried, lacking=self._lacking
+        )
 
     def own_gradients(self) -> dict[str, torch.Tensor]:
         """Return the gradients of a shadow step: this process's own, not those of all ranks."""
@@ -322,7 +327,6 @@ class Destination:
 
     def _place(self, infos: Sequence[TensorInfo]) -> Mapping[str, torch.Tensor]:
         found = {}
-        own_models = {path.partition(".")[0] for path in self._own}
         for info in infos:
             tensor = self._own.get(info.path)
             if info.path.startswith(device.GRADIENT):
@@ -337,12 +341,8 @@ class Destination:
                 tensor = self.results[info.path] = self._room(info, self.results)
             if info.path.startswith(save_records.PREFIX):
                 tensor = self._room(info, self._saves)  # if it does not fit, digests tell that something is missing
-            if tensor is None and info.path.startswith("value.") and info.path not in self._needed:
+            if tensor is None and self._is_donors_own(info.path):
                 tensor = self._room(info, self._elsewhere)
-            if tensor is None and info.path.startswith("module") and info.path.partition(".")[0] not in own_models:
-                tensor = self._room(
-                    info, self._elsewhere
-                )  # such as an average of the weights that the donor alone keeps
             if info.path in self._carried:
                 tensor = self._room(info, {})
             found[info.path] = tensor if tensor is not None else self._optimizer_state(info)
@@ -353,6 +353,14 @@ class Destination:
         self._order_optimizer_state(infos)
         return found
 
+    def _is_donors_own(self, path: str) -> bool:
+        """Whether the donor has this for itself, such as an average of the weights that it alone keeps."""
+        if path.startswith("value."):
+            return path not in self._needed
+        if path.startswith("module"):
+            return path.partition(".")[0] not in self._own_models
+        return path in self._lacking
+
     def _room(self, info: TensorInfo, known: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Return the known tensor if it fits; otherwise memory for what is the donor's own affair."""
         for tensor in (known.get(info.path), self._elsewhere.get(info.path)):
@@ -362,15 +370,21 @@ class Destination:
         return made
 
     def _order_optimizer_state(self, infos: Sequence[TensorInfo]) -> None:
-        """Order optimizer state as the donor has it: as parameters had their first gradients, which `state_dict` shows."""
-        theirs = dict.fromkeys(info.path.rpartition(".")[0] for info in infos if info.path.startswith("optimizer"))
+        """Order optimizer state as the donor has it: as parameters had their first gradients, which `state_dict` shows.
+
+        What it has nothing of stays where it is: the optimizer has made it when it was built.
+        """
+        own = (path for path in dict.fromkeys(info.path for info in infos) if path not in self._lacking)
+        theirs = dict.fromkeys(path.rpartition(".")[0] for path in own if path.startswith("optimizer"))
         for number, (_, optimizer) in enumerate(self._state.optimizers):
             optimizer_order.restore(optimizer)
             parameters = [p for group in optimizer.param_groups for p in group["params"]]
             paths = {f"optimizer{number}.{place}": parameter for place, parameter in enumerate(parameters)}
-            for path in theirs:
-                if path in paths and paths[path] in optimizer.state:
-                    optimizer.state[paths[path]] = optimizer.state.pop(paths[path])
+            found = [paths[path] for path in theirs if path in paths and paths[path] in optimizer.state]
+            among = set(map(id, found))
+            following = iter(found)
+            for parameter in [next(following) if id(p) in among else p for p in optimizer.state]:
+                optimizer.state[parameter] = optimizer.state.pop(parameter)
 
     def _optimizer_state(self, info: TensorInfo) -> torch.Tensor:
         kind, _, rest = info.path.partition(".")

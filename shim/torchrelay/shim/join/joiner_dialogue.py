@@ -136,7 +136,9 @@ class Dialogue:
         assert self.journal is not None
         state = self._engine.writer.walk(script_frames(innermost))
         copy = self._own_copy(behind=behind)
-        return Destination(state, self.journal.large, self._engine.saves.tensors(), behind=behind, copy=copy)
+        saves = self._engine.saves.tensors()
+        lacking = () if self.plan is None else self.plan.lacking
+        return Destination(state, self.journal.large, saves, behind=behind, copy=copy, lacking=lacking)
 
     def _own_copy(self, *, behind: bool) -> OwnCopy | None:
         """Return what the lost rank has copied of its own tensors for where tensors arrive; None where that is not needed."""

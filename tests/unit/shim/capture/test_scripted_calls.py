@@ -115,6 +115,15 @@ def test_repeating_leaves_modules_and_generators_as_they_are(calls: ScriptedCall
     assert all(torch.equal(p.grad, g) for p, g in zip(module.parameters(), gradients))
 
 
+def test_a_module_without_a_bias_can_be_called_again(calls: ScriptedCalls) -> None:
+    module: Any = scripted(torch.nn.Linear(4, 4, bias=False))
+    for _ in range(2):
+        module(torch.ones(2, 4)).sum().backward()
+    before = module.weight.grad.clone()
+    calls.go_back(1)
+    assert torch.equal(module.weight.grad, before)
+
+
 def test_what_tracing_leaves_behind_is_not_told(calls: ScriptedCalls, x: torch.Tensor) -> None:
     function = scripted(gelu)
     gradient(function, x)

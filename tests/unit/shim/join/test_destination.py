@@ -46,6 +46,22 @@ def test_optimizer_state_is_in_the_order_in_which_the_donor_has_it() -> None:
     assert in_order(model, optimizer)[0] == "tail.weight"
 
 
+def test_optimizer_state_that_the_donor_alone_has_is_left_to_it() -> None:
+    _, _, state = trained(["tail", "head"])
+    tensors = device.whole(state, state.roots)
+    infos = [TensorInfo(path, t.dtype, tuple(t.shape), t.numel() * t.element_size()) for path, t in tensors.items()]
+    model, optimizer, own = trained([])
+    for parameter in model.parameters():
+        optimizer.state[parameter]["flag"] = True  # as some optimizers are built
+    lacking = {path for path in tensors if path.startswith(("optimizer0.4.", "optimizer0.5."))}
+    destination = Destination(own, (), {}, lacking=lacking)
+    for tried in (destination, destination.again()):
+        assert tried.place(infos).keys() == tensors.keys()
+        assert in_order(model, optimizer) == [name for name, _ in model.named_parameters()]
+        assert {len(optimizer.state[p]) for p in model["head"].parameters()} == {4}
+        assert {len(optimizer.state[p]) for p in model["tail"].parameters()} == {1}
+
+
 def test_a_model_that_the_donor_alone_has_is_left_to_it() -> None:
     donor = take({"model": torch.nn.Linear(2, 2), "with_average": torch.nn.Linear(3, 3)})
     tensors = device.whole(donor, donor.roots)

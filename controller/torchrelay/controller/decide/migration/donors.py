@@ -14,6 +14,9 @@ from torchrelay.protocol.words.positions import StandingPosition
 _AMONG = re.compile(r"(.*)@(=?)([\d,]+)")
 """See messages.ReplicaCheck.ddp_paths."""
 
+_OF_OPTIMIZER = "optimizer"
+"""Paths of what optimizers keep begin with it."""
+
 MAX_HELPERS = 3
 """A joiner has four connections: with more donors than that each would give less than one connection's worth."""
 
@@ -25,6 +28,7 @@ class ChosenDonor:
     `helpers`: ranks that hold the same and stand at the same place, so that they can send tensors at the same time.
     `carried`: tensors that the donor need not hold, since the lost rank has copied them in its step.
     `compared`: the newest boundary at which contents of both were compared.
+    `lacking`: paths of optimizer state that the donor had there, and the lost rank had not.
     """
 
     rank: int
@@ -32,6 +36,7 @@ class ChosenDonor:
     helpers: tuple[int, ...] = ()
     carried: tuple[str, ...] = ()
     compared: int = 0
+    lacking: tuple[str, ...] = ()
 
 
 def choose_donor(
@@ -92,8 +97,8 @@ def _choose(
             others = [o for o in others if is_replica(checks[rank], checks[o], target, (rank, o))[0]]
         helpers = choose_helpers(rank, others, standings, busy, nodes)
         reason = f"{_who(rank, helpers)} to rank {lost}: {why}"
-        compared = _compared_at(checks.get(lost, ()), checks.get(rank, ()), target)
-        return ChosenDonor(rank, reason, helpers, tuple(carried), compared)
+        compared, lacking = _compared_at(checks.get(lost, ()), checks.get(rank, ()), target)
+        return ChosenDonor(rank, reason, helpers, tuple(carried), compared, lacking)
     if not can_serve:
         return Cannot(f"no rank that is left holds the tensors as they were after step {target}")
     listed = "; ".join(f"rank {r}: {why}" for r, why in why_not.items())
@@ -201,9 +206,17 @@ def carried_by(checks: Sequence[ReplicaCheck], target: int) -> frozenset[str]:
     return frozenset(newest.carried) if newest is not None else frozenset()
 
 
-def _compared_at(lost: Sequence[ReplicaCheck], donor: Sequence[ReplicaCheck], target: int) -> int:
-    common = {c.at for c in lost} & {c.at for c in donor}
-    return max((at.boundary for at in common if at.boundary <= target), default=0)
+def _compared_at(
+    lost: Sequence[ReplicaCheck], donor: Sequence[ReplicaCheck], target: int
+) -> tuple[int, tuple[str, ...]]:
+    """Return the newest boundary at which contents of both were compared, and what optimizers kept there on the donor alone."""
+    ours = {c.at: c for c in lost if c.boundary <= target}
+    theirs = {c.at: c for c in donor if c.at in ours}
+    if not theirs:
+        return 0, ()
+    newest = max(theirs)
+    alone = theirs[newest].digests.keys() - ours[newest].digests.keys()
+    return newest.boundary, tuple(sorted(path for path in alone if path.startswith(_OF_OPTIMIZER)))
 
 
 def _newest(checks: Sequence[ReplicaCheck], target: int) -> ReplicaCheck | None:

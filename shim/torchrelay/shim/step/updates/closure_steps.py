@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture.models import optimizer_order
 from torchrelay.shim.capture.values import small
 from torchrelay.shim.comm.collective_mode import CollectiveMode
 from torchrelay.shim.comm.finished import MAX_RECORDED_BYTES, FinishedCollective
@@ -89,14 +90,14 @@ class WholeSteps:
         self.communicating.add(_name(optimizer))
 
     def begin_without(self, optimizer: torch.optim.Optimizer) -> None:
-        """Drop a joiner's optimizer state, which has its numbers already, and its tensors only at the gate.
+        """Make a joiner's optimizer state one with which the step comes through: its tensors come only at the gate.
 
-        Begun without either, the step comes through. Both are replaced. Tensors that an optimizer has made with itself are there,
-        and stay: it would not make them again.
+        What is made here, or by the step, is replaced.
         """
-        for parameter, values in list(optimizer.state.items()):
-            if isinstance(optimizer, torch.optim.LBFGS) or not any(map(torch.is_tensor, values.values())):
-                del optimizer.state[parameter]
+        if isinstance(optimizer, torch.optim.LBFGS):
+            optimizer.state.clear()
+        else:
+            optimizer_order.make_missing(optimizer)
 
     def told(self, result: Any) -> Any:
         """Return what a closure gives, recorded by itself: it goes through the optimizer to the script, where no journal sees it.

@@ -231,6 +231,15 @@ def test_what_a_lost_rank_has_copied_need_not_be_held_by_its_donor() -> None:
     assert "of 2 tensors all but 1, which are copied in each step, were bitwise equal" in donor.reason
 
 
+def test_optimizer_state_that_the_donor_has_for_itself_is_named() -> None:
+    shared, theirs = {"a": "1"}, {"a": "1", "optimizer0.0.mean": "2", "module1.weight": "3"}
+    later = {**theirs, "optimizer0.1.mean": "4"}
+    checks = {1: [ReplicaCheck(4, shared)], 2: [ReplicaCheck(4, theirs), ReplicaCheck(8, later)]}
+    donor = choose_donor(1, 9, {2: at(9, 9)}, checks)
+    assert isinstance(donor, ChosenDonor)
+    assert (donor.compared, donor.lacking) == (4, ("optimizer0.0.mean",))
+
+
 def test_the_copy_is_left_alone_where_a_rank_holds_all() -> None:
     checks = {rank: [carrying(4, "b", a="1", b="2")] for rank in (0, 1)}
     donor = choose_donor(1, 9, {0: at(9, 9)}, checks)

@@ -13,6 +13,7 @@ import torch
 from support.loop_script import LoopScript
 
 from torchrelay.shim.bootstrap import torch_hooks
+from torchrelay.shim.capture.models import optimizer_order
 from torchrelay.shim.comm.collective_call import CompletedCollective
 
 
@@ -137,14 +138,18 @@ def test_of_several_the_gate_is_behind_the_last_one_that_communicates(
         assert torch.equal(parameter, torch.full_like(parameter, 3.0))
 
 
-def test_a_joiner_begins_it_without_state_whose_tensors_are_still_to_come(script: LoopScript) -> None:
-    half, whole, other = parameters(3)
-    optimizer = Talking([half, whole, other], script)
+def test_a_joiner_begins_it_with_zeros_for_tensors_that_are_still_to_come(script: LoopScript) -> None:
+    half, whole, numbers = parameters(3)
+    optimizer = Talking([half, whole, numbers], script)
     optimizer.state[half] = {"times": 4}
-    optimizer.state[whole] = {"times": 4, "mean": torch.zeros(3)}
+    optimizer.state[whole] = {"times": 4, "mean": torch.ones(3)}
+    optimizer.state[numbers] = {"flag": True}
+    optimizer_order.remember(optimizer, ((("times", "mean"), 0, 2),))
     script.engine.updates.whole.begin_without(optimizer)
-    assert dict(optimizer.state) == {whole: optimizer.state[whole]}
-    assert optimizer.state[whole]["times"] == 4
+    assert list(optimizer.state) == [half, whole, numbers]
+    assert torch.equal(optimizer.state[half]["mean"], torch.zeros_like(half))
+    assert torch.equal(optimizer.state[whole]["mean"], torch.ones(3))
+    assert optimizer.state[numbers] == {"flag": True}
 
 
 def test_an_answered_collective_has_a_future_that_is_done() -> None:

@@ -33,6 +33,18 @@ class Habits:
     def begin_again(self) -> None:
         self._looks = 0
 
+    def rename(self, moved: Mapping[str, str]) -> None:
+        """Follow parameters that are called otherwise by now. `moved`: their new paths, by the ones before."""
+        taken = {*moved, *moved.values()}
+        for paths in (self.kept, self.dropped, self.zeroed):
+            found = {moved[path] for path in moved.keys() & paths}
+            paths.difference_update(taken)
+            paths.update(found)
+        zeroed_by = {moved[path]: writes for path, writes in self._zeroed_by.items() if path in moved}
+        self._zeroed_by = {p: writes for p, writes in self._zeroed_by.items() if p not in taken} | zeroed_by
+        self._learned = None
+        self.begin_again()  # what has taken a name of theirs is unknown
+
     def learn(self, found: Mapping[str, NotedGradient]) -> None:
         """Learn from the step that is over. `found`: the gradients that were there when it began."""
         by_fate: dict[Fate, list[str]] = {fate: [] for fate in Fate}

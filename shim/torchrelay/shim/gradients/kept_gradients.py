@@ -110,6 +110,12 @@ class KeptGradients:
             return True
         self._named = named
         found = device.parameters(state)
+        paths = {id(parameter): path for path, parameter in found.items()}
+        before = {path: paths.get(id(parameter), path) for path, parameter in zip(self._paths, self._parameters)}
+        moved = {path: now for path, now in before.items() if now != path}
+        if moved:
+            self._habits.rename(moved)
+            self._unproven = {before.get(path, path) for path in self._unproven}
         self._paths = list(found)
         self._parameters = list(found.values())
         return False

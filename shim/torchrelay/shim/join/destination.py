@@ -132,12 +132,12 @@ class Destination:
         left = given if self._copy is None else self._copy.views.get(device.EFFECTS)
         return None if left is None else payload.load(tensor_bytes(left), dict)
 
-    def check_names(self, state: HostState) -> None:
+    def check_names(self, state: HostState) -> bool:
         """Check that each tensor has the name that the donor has for it, where the next loop has bound names to other objects.
 
-        `state`: what training can get at there. Models and optimizers are numbered in the order in which variables lead to them.
-        Where one rank alone has bound a variable, numbers are others, and tensors of one form would be exchanged.
-        Raises StateMismatchError.
+        Return whether any tensor is called otherwise than before. `state`: what training can get at there. Models and optimizers
+        are numbered in the order in which variables lead to them. Where one rank alone has bound a variable, numbers are others, and
+        tensors of one form would be exchanged. Raises StateMismatchError.
         """
         theirs = payload.load(tensor_bytes(self._elsewhere[device.NAMES]), dict)
         ours = device.names_before(device.whole(self._state, self._state.roots), device.whole(state, state.roots))
@@ -151,6 +151,7 @@ class Destination:
             raise StateMismatchError(
                 f"{path} of the loop that begins is another tensor on the donor: before it, here {here}, there {there}"
             )
+        return any(before not in ("", now) for now, before in ours.items())
 
     def _check_own(self, names_before: Mapping[str, str]) -> None:
         """Check that what the lost rank alone held is called as before, and that no tensor is new that may be made of it.

@@ -203,8 +203,7 @@ class ShadowStep:
         dialogue = self._dialogue
         self.tail.leave()
         state = self._engine.writer.walk(script_frames(innermost))
-        if self._destination.has_before:
-            self._destination.check_names(state)
+        is_renamed = self._destination.has_before and self._destination.check_names(state)
         in_the_midst = self._plan.donor_collectives >= 0
         is_changed = self.tail.check(state, self._destination.tensors() if in_the_midst else None)
         if is_changed or self._destination.has_before:
@@ -217,6 +216,10 @@ class ShadowStep:
         lacking = sorted(unproven.intersection(record.learned.kept))
         if lacking:
             raise StateMismatchError(f"the donor has no gradient of {lacking[0]}, which the next step adds to")
+        if is_renamed and unproven:  # what is known of gradients has the names of before
+            raise StateMismatchError(
+                f"the donor has no gradient of {min(unproven)}, and parameters are called otherwise by now"
+            )
         self._engine.gradients.take_over(record.learned, unproven)
         left = self._engine.records.others_left()
         self.tail = None

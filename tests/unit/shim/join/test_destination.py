@@ -138,8 +138,10 @@ def infos_of(tensors: Mapping[str, torch.Tensor]) -> list[TensorInfo]:
 
 def at_the_next_head(
     before: dict[str, Any], donors: dict[str, Any], own: dict[str, Any], carried: Collection[str] = ()
-) -> None:
+) -> bool:
     """A joiner that holds `before` comes to `own`, and its donor, which held the same, has come to `donors`.
+
+    Whether any tensor is called otherwise by now.
 
     `carried`: paths of what the lost rank alone held.
     """
@@ -150,15 +152,15 @@ def at_the_next_head(
     given = {**device.catalogue(now, now.roots), **kept, device.NAMES: names}
     joiner = Destination(state, (), {}, behind=True, carried=carried)
     joiner.place(infos_of(given))[device.NAMES].copy_(names)
-    joiner.check_names(take(own))
+    return joiner.check_names(take(own))
 
 
 def test_names_of_the_next_loop_have_to_be_those_of_the_donor() -> None:
     first, second, third = (torch.nn.Linear(2, 2) for _ in range(3))
     before = {"m": first}
     both = {"a": second, "m": first}
-    at_the_next_head(before, both, {"a": third, "m": first})
-    at_the_next_head(before, {"m": first, "z": second}, before)
+    assert at_the_next_head(before, both, {"a": third, "m": first})
+    assert not at_the_next_head(before, {"m": first, "z": second}, before)
     for own in (before, {"m": first, "z": third}, {"a": third, "b": second, "m": first}):
         with pytest.raises(StateMismatchError, match="is another tensor on the donor"):
             at_the_next_head(before, both, own)

@@ -136,8 +136,8 @@ class Destination:
         """Check that each tensor has the name that the donor has for it, where the next loop has bound names to other objects.
 
         Return whether any tensor is called otherwise than before. `state`: what training can get at there. Models and optimizers
-        are numbered in the order in which variables lead to them. Where one rank alone has bound a variable, numbers are others, and
-        tensors of one form would be exchanged. Raises StateMismatchError.
+        are numbered in the order in which variables lead to them. Where one rank alone has bound a variable, numbers are others,
+        and tensors of one form would be exchanged. Raises StateMismatchError.
         """
         theirs = payload.load(tensor_bytes(self._elsewhere[device.NAMES]), dict)
         ours = device.names_before(device.whole(self._state, self._state.roots), device.whole(state, state.roots))

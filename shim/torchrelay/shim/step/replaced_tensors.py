@@ -15,11 +15,11 @@ from torchrelay.shim.adapters.tensors.dtensor import local
 from torchrelay.shim.capture.models import device
 from torchrelay.shim.capture.models.device import BEFORE
 from torchrelay.shim.capture.rng import byte_tensor
+from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.journal import payload
 from torchrelay.shim.tensors.tensor_bytes import size_bytes
 
 if TYPE_CHECKING:
-    from torchrelay.shim.capture.state.host_state import HostState
     from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
     from torchrelay.shim.step.engine import Engine
 

@@ -216,7 +216,7 @@ class ShadowStep:
         lacking = sorted(unproven.intersection(record.learned.kept))
         if lacking:
             raise StateMismatchError(f"the donor has no gradient of {lacking[0]}, which the next step adds to")
-        if is_renamed and unproven:  # what is known of gradients has the names of before
+        if is_renamed and unproven and record.learned.kept:  # what is known of gradients has the names of before
             raise StateMismatchError(
                 f"the donor has no gradient of {min(unproven)}, and parameters are called otherwise by now"
             )

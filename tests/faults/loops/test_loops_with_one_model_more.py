@@ -27,6 +27,7 @@ ANY_COST = ["--cost-limit=0"]
             ("average", ["kill:rank=1,step=12,phase=after-step"]),
             ("met", ["kill:rank=0,step=12,phase=after-step"]),
             ("within", ["kill:rank=1,step=6,phase=after-step"]),
+            ("habits", ["kill:rank=1,step=13,phase=backward"]),
         ],
     ),
 )
@@ -36,6 +37,27 @@ def test_a_rank_that_is_lost_around_a_loops_end_is_replaced_and_nobody_goes_back
     run = relay(tmp_path, SCRIPT, how, ranks=RANKS, spares=len(faults), inject=faults, options=ANY_COST)
     assert_unharmed(run, undisturbed(SCRIPT, how, ranks=RANKS), RANKS, faults, len(faults))
     assert {done["kind"] for done in run.committed()} == {"unplanned"}, run.told()
+
+
+@pytest.mark.slow
+def test_where_what_a_rank_alone_held_is_called_otherwise_by_now_all_go_back(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    """The lost rank's copy has the names of before, and the donor another content under those of now."""
+    fault = "kill:rank=1,step=12,phase=after-step"
+    run = relay(tmp_path, SCRIPT, "own", ranks=RANKS, inject=[fault], options=ANY_COST)
+    assert run.faults() == [fault], run.told()
+    assert {done["kind"] for done in run.committed()} == {"rollback"}, run.told()
+    assert differences(undisturbed(SCRIPT, "own", ranks=RANKS), run.out, RANKS) == [], run.told()
+
+
+@only_in_long
+def test_gradients_that_nobody_gives_are_refused_where_parameters_are_called_otherwise_by_now(tmp_path: Path) -> None:
+    fault = "kill:rank=1,step=12,phase=after-step"
+    run = relay(tmp_path, SCRIPT, "habits", ranks=RANKS, inject=[fault], options=ANY_COST)
+    assert run.faults() == [fault], run.told()
+    assert run.committed() == [], run.told()
+    assert "parameters are called otherwise by now" in run.stderr, run.told()
 
 
 @only_in_long

@@ -12,8 +12,9 @@ from torchrelay.protocol.names import WorkerId
 from torchrelay.protocol.transport.telling import STILL_S
 
 ASK_S = 1.0
-"""How often the kernel is asked about a worker that waits or is not in training: its state decides nothing then, until it has not
-moved for STILL_S. What waits may also run in circles, in a backward for example."""
+"""How often the kernel is asked about a worker that waits and moves, or is not in training: its state decides nothing then.
+
+One that has not moved for STILL_S is asked about at each look: it may run in circles in a backward, which counts as waiting."""
 PROCESSOR_WINDOW_S = 1.0
 PROCESSOR_SHARE = 0.015
 """Share of one processor from which on a worker counts as at work: 15 ms in a second, which is two ticks.

@@ -20,7 +20,7 @@ from torchrelay.protocol.words.positions import NOT_TRAINING, RankPhase
 
 _CIRCLING = "circling"
 _COMPUTES_S = 1.0
-"""Longer than between two looks of an agent at a rank that stands still."""
+"""An agent looks at a rank that stands still more often than this."""
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,10 @@ from types import MappingProxyType
 from torchrelay.controller.decide.migration.stand import Cannot
 from torchrelay.protocol.messages import Head, ReplicaCheck, Standing
 from torchrelay.protocol.words.positions import StandingPosition
+from torchrelay.protocol.words.tensor_paths import OPTIMIZER
 
 _AMONG = re.compile(r"(.*)@(=?)([\d,]+)")
 """See messages.ReplicaCheck.ddp_paths."""
-
-_OF_OPTIMIZER = "optimizer"
-"""Paths of what optimizers keep begin with it."""
 
 MAX_HELPERS = 3
 """A joiner has four connections: with more donors than that each would give less than one connection's worth."""
@@ -216,7 +214,7 @@ def _compared_at(
         return 0, ()
     newest = max(theirs)
     alone = theirs[newest].digests.keys() - ours[newest].digests.keys()
-    return newest.boundary, tuple(sorted(path for path in alone if path.startswith(_OF_OPTIMIZER)))
+    return newest.boundary, tuple(sorted(path for path in alone if path.startswith(OPTIMIZER)))
 
 
 def _newest(checks: Sequence[ReplicaCheck], target: int) -> ReplicaCheck | None:

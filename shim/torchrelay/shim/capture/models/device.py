@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
+from torchrelay.protocol.words.tensor_paths import OPTIMIZER
 from torchrelay.shim.adapters.parallel import fsdp2
 from torchrelay.shim.adapters.tensors.dtensor import is_spread, laid_out_alike, like, local
 from torchrelay.shim.adapters.tensors.lazy_modules import is_lazy
@@ -21,9 +22,6 @@ _VALUE = "value."
 
 MODEL = "module"
 """Paths of what models hold begin with this, and the model's number."""
-
-OPTIMIZER = "optimizer"
-"""Paths of what optimizers keep begin with this, and the optimizer's number."""
 
 NUMBERED = (MODEL, OPTIMIZER, "parameter")
 """What paths begin with whose numbers are made of an order."""

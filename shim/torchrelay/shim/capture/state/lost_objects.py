@@ -39,7 +39,7 @@ def let_go(state: HostState, running: Collection[FrameType]) -> bool:
         node = state.nodes[number]
         del state.index[id(node.obj)]
         state.nodes[number] = StateNode(GONE, None, node.parent, node.key, None)
-    state.bulk = []
+    state.bulk = []  # its containers have no nodes that would tell who holds them
     state.iterators = [each for each in state.iterators if id(each[1]) not in gone]
     state.drawn_from -= lost
     state.generators -= lost
@@ -66,7 +66,7 @@ def _held_alone(state: HostState, numbers: Iterable[int]) -> set[int]:
 
 
 def _end(state: HostState, number: int, *, forgets: bool) -> None:
-    """Put a frame that holds nothing in the place of one that has ended. `forgets`: also what its variables were."""
+    """Put a frame that holds nothing in the place of one that has ended. `forgets`: whether to forget its variables, too."""
     node = state.nodes[number]
     frame = ended_frame()
     del state.index[id(node.obj)]

@@ -231,14 +231,17 @@ class _Job:
         self._machines.tend(now_s)
         if self._hand.folder_is_spoilt and (over or now_s >= self._spoilt_s + REPAIR_S):
             self._hand.mend_folder()
-        if self._quarantined_s is not None and now_s >= self._quarantined_s + REPAIR_S:
+        if self._quarantined_s is not None and (over or now_s >= self._quarantined_s + REPAIR_S):
             self._exchange_devices()
 
     def _exchange_devices(self) -> None:
-        if (status := self._ask()) is not None:
+        """Ask again at the next look where nothing is in quarantine yet, or the controller does not answer now."""
+        if (status := self._ask()) is None:
+            return
+        subjects = [kept["subject"] for kept in status["quarantine"]]
+        answers = [self._torchrelay("quarantine", "clear", subject, "--reason=exchanged") for subject in subjects]
+        if answers and not any(answer.returncode for answer in answers):
             self._quarantined_s = None
-            for told in status["quarantine"]:
-                self._torchrelay("quarantine", "clear", told.partition(":")[0], "--reason=exchanged")
 
     def _strike(self, fault: d.Fault) -> bool:
         """Whether it was done with the fault; if not, it is tried again soon."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from support.relay_run import assert_unharmed, relay
 
 SCRIPT, RANKS = "two_groups.py", 2
 
 
+@pytest.mark.core
 def test_ranks_are_replaced_in_both_groups_and_while_one_is_made_and_meet_in_the_store_that_rank_0_has_begun_with(
     tmp_path: Path,
 ) -> None:

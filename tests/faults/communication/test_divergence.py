@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from support.relay_run import relay
 
 
+@pytest.mark.core
 def test_a_rank_that_goes_its_own_way_after_it_was_replaced_stops_the_job_with_all_states_saved(tmp_path: Path) -> None:
     run = relay(tmp_path, "own_way.py", ranks=2, inject=["kill:rank=1,step=8,phase=backward"])
     assert run.status == 77, run.told()

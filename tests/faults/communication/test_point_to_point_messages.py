@@ -13,6 +13,7 @@ from support.training import differences
 SCRIPT, RANKS = "messages.py", 2
 
 
+@pytest.mark.core
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",

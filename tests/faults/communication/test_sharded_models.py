@@ -11,6 +11,7 @@ from support.relay_run import assert_unharmed, relay
 SCRIPT, RANKS = "sharded.py", 4
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     "faults",
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from faults.conftest import Undisturbed
 from support.relay_run import Finished, assert_unharmed, relay
 
@@ -28,6 +29,7 @@ def reasons(run: Finished) -> list[str]:
     return [m["reason"] for m in run.named("migration_started")]
 
 
+@pytest.mark.core
 def test_broken_devices_have_their_ranks_replaced_now_and_a_secondary_error_alone_moves_nobody(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

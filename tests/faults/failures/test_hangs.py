@@ -45,6 +45,7 @@ CELLS = [
 ]
 
 
+@pytest.mark.core
 @pytest.mark.slow
 @pytest.mark.parametrize(("fault", "reason", "call"), few(1, CELLS))
 def test_a_rank_that_hangs_is_named_and_replaced(

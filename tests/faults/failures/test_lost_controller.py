@@ -17,6 +17,7 @@ RANKS, SCRIPT = 2, "module_level.py"
 LOST = "kill:rank=1,step=9,phase=backward"
 
 
+@pytest.mark.core
 @pytest.mark.slow
 @pytest.mark.parametrize(("rank", "phase"), few(1, [(1, "prepare"), (0, "rebuild"), (1, "transfer"), (0, "verify")]))
 def test_a_migration_whose_controller_dies_is_done_by_the_next_one(

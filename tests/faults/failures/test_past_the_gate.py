@@ -30,6 +30,7 @@ def assert_finished_from_the_gate(run: Finished, rank: int, others: str = "") ->
     assert [m["ranks"] for m in run.committed()] == [[rank]], run.told()
 
 
+@pytest.mark.core
 @pytest.mark.slow
 @pytest.mark.parametrize("rank", few(1, [0, 1]))
 def test_the_first_behind_the_gate_is_lost(rank: int, undisturbed: Undisturbed, tmp_path: Path) -> None:
@@ -83,6 +84,7 @@ def test_tensors_that_are_written_after_the_optimizer_step_are_as_they_would_hav
     assert_finished_from_the_gate(run, 1)
 
 
+@pytest.mark.core
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "ahead", "reason"),

@@ -13,6 +13,7 @@ from support.training import steps_done
 SCRIPT, RANKS, STEPS, PER_EPOCH = "ddp.py", 3, 66, 11
 
 
+@pytest.mark.core
 def test_without_faults_a_run_is_that_of_torchrun(undisturbed: Undisturbed, tmp_path: Path) -> None:
     reference = undisturbed(SCRIPT, ranks=RANKS)
     assert steps_done(reference) == STEPS
@@ -32,6 +33,7 @@ CELLS = {
 FAULTS = list(CELLS.values())
 
 
+@pytest.mark.core
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "faults",
@@ -61,6 +63,7 @@ def test_all_ranks_that_hold_the_same_give_at_once(undisturbed: Undisturbed, tmp
     )
 
 
+@pytest.mark.core
 def test_rank_0_is_moved_while_it_trains(undisturbed: Undisturbed, tmp_path: Path) -> None:
     run = relay(tmp_path, SCRIPT, ranks=RANKS, inject=["planned:rank=0,step=5"], planned_at=[5])
     fault = "planned:rank=0,step=5,phase=forward"

@@ -46,6 +46,7 @@ def make_round(seed: int, number: int) -> Round:
     return Round(kind, chance.randrange(RANKS), step, chance.choice(INJECT_PHASES))
 
 
+@pytest.mark.core
 def test_rounds_reach_every_kind_phase_and_rank_and_both_ends() -> None:
     rounds = [make_round(SEED, number) for number in range(400)]
     assert {r.kind for r in rounds} == {"kill", "planned", "stop"}
@@ -55,6 +56,7 @@ def test_rounds_reach_every_kind_phase_and_rank_and_both_ends() -> None:
     assert all(r.step <= LAST_PLANNED for r in rounds if r.kind == "planned")
 
 
+@pytest.mark.core
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(ROUNDS), ids=lambda n: f"seed {SEED} round {n} {make_round(SEED, n).fault}")
 def test_any_loss_ends_bitwise_as_no_loss(number: int, undisturbed: Undisturbed, tmp_path: Path) -> None:

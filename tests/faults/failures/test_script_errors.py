@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from support.cells import only_in_long
 from support.relay_run import relay
 
 SCRIPT, RANKS = "module_level.py", 2
 
 
+@pytest.mark.core
 def test_an_exception_of_the_script_ends_the_job_with_its_traceback(tmp_path: Path) -> None:
     run = relay(tmp_path, SCRIPT, ranks=RANKS, environment={"FAIL_IN_STEP": "1:7"})
     assert run.status == 1, run.told()

@@ -29,6 +29,7 @@ def faults(first_phase: str, second: dict[str, int]) -> list[str]:
     return found
 
 
+@pytest.mark.core
 @pytest.mark.slow
 @pytest.mark.parametrize("first_phase", few(1, ["backward", "after-step"]))
 def test_a_joiner_that_is_lost_is_replaced_in_the_same_migration(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from faults.conftest import Undisturbed
 from support.cells import only_in_long
 from support.relay_run import assert_unharmed, relay
@@ -39,6 +40,7 @@ def test_another_rank_is_lost_in_the_step_that_is_redone(undisturbed: Undisturbe
     assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, faults, 2)
 
 
+@pytest.mark.core
 def test_two_ranks_are_lost_in_one_step(undisturbed: Undisturbed, tmp_path: Path) -> None:
     faults = ["kill:rank=0,step=25,phase=forward", "kill:rank=2,step=25,phase=forward"]
     run = relay(tmp_path, SCRIPT, ranks=RANKS, spares=2, inject=faults)

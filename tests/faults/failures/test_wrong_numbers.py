@@ -24,6 +24,7 @@ def verdicts(run: Finished) -> list[tuple[str, list[int], str]]:
     return [(v["action"], v["ranks"], v["reason"]) for v in run.named("health_verdict") if v["rule"] == "number"]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("where", "watch", "said"),
     [

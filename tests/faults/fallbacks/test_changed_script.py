@@ -21,6 +21,7 @@ EDITS = f"""
 """
 
 
+@pytest.mark.core
 @pytest.mark.slow
 def test_a_process_that_finds_another_text_does_not_take_over_and_all_begin_again_with_it_at_the_same_step(
     undisturbed: Undisturbed, tmp_path: Path

@@ -13,6 +13,7 @@ SCRIPT, RANKS = "rehearsed.py", 2
 PROMISE = {"AWAIT": '"level": "protected"'}
 
 
+@pytest.mark.core
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "options",

@@ -14,6 +14,7 @@ from support.training import differences
 SCRIPT, RANKS = "ddp.py", 3
 
 
+@pytest.mark.core
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",

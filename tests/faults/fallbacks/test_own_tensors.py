@@ -14,6 +14,7 @@ ANY_COST = ["--cost-limit=0"]
 """On a busy machine the copies of these small steps may take too much of one."""
 
 
+@pytest.mark.core
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "fault"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from faults.conftest import Undisturbed
 from support.cells import only_in_long
 from support.relay_run import Finished, relay
@@ -49,6 +50,7 @@ def test_a_spare_that_holds_what_rank_0_holds_says_so_and_stays_a_spare(
     assert len(list(tmp_path.glob("folder-*"))) <= joiner_and_ranks, "a rehearsal left a folder"
 
 
+@pytest.mark.core
 def test_what_fails_in_a_rehearsal_is_told_before_a_rank_is_lost_and_costs_no_spare(tmp_path: Path) -> None:
     run = rehearsed(tmp_path, "fails", inject=("kill:rank=0,step=9,phase=backward",))
     first = run.named("rehearsal_finished")[0]

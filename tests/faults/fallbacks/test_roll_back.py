@@ -49,6 +49,7 @@ def test_a_rank_whose_shards_nobody_else_has_is_lost_without_a_trace(
     assert differences(undisturbed(SCRIPT, ranks=RANKS), run.out, RANKS) == [], run.told()
 
 
+@pytest.mark.core
 def test_all_ranks_are_lost_at_once_and_go_on_from_their_copies(undisturbed: Undisturbed, tmp_path: Path) -> None:
     held, holds = 9, tmp_path / "holds"
     lost: list[int] = []
@@ -177,6 +178,7 @@ def test_a_rank_is_lost_while_others_wait_for_what_its_optimizer_sends(
     assert differences(undisturbed("zero.py", ranks=RANKS), run.out, RANKS) == [], run.told()
 
 
+@pytest.mark.core
 def test_without_copies_the_loss_ends_the_job_and_says_why(tmp_path: Path) -> None:
     fault = "kill:rank=1,step=6,phase=backward"
     run = relay(tmp_path, SCRIPT, ranks=RANKS, inject=[fault], options=["--buddy-every=0"])

@@ -12,6 +12,7 @@ from support.relay_run import assert_unharmed, relay
 SCRIPT, RANKS = "closures.py", 2
 
 
+@pytest.mark.core
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "fault"),

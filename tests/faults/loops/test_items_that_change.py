@@ -13,6 +13,7 @@ SCRIPT, RANKS = "members.py", 2
 FAULTS = ["kill:rank=1,step=7,phase=backward", "kill:rank=0,step=14,phase=after-step"]
 
 
+@pytest.mark.core
 @pytest.mark.slow
 def test_a_rank_that_is_lost_leaves_no_trace(undisturbed: Undisturbed, tmp_path: Path) -> None:
     run = relay(tmp_path, SCRIPT, "kept", ranks=RANKS, spares=2, inject=FAULTS)

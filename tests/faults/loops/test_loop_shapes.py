@@ -12,6 +12,7 @@ from support.relay_run import assert_unharmed, relay
 RANKS = 2
 
 
+@pytest.mark.core
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "args", "fault"),

@@ -27,6 +27,7 @@ def test_a_rank_is_lost_behind_the_last_step(shape: str, step: int, undisturbed:
     assert_unharmed(run, undisturbed(SCRIPT, shape, ranks=RANKS), RANKS, [fault], 1)
 
 
+@pytest.mark.core
 @pytest.mark.slow
 @pytest.mark.parametrize(("shape", "place"), few(1, [*FIRST, *(cell for cell in OTHERS if cell not in FIRST)]))
 def test_a_rank_is_lost_behind_the_loop(shape: str, place: str, undisturbed: Undisturbed, tmp_path: Path) -> None:

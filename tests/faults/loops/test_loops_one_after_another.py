@@ -14,6 +14,7 @@ SLOWLY = {"STEP_S": "0.08"}
 """For a planned move, which stops some tenths of a second ahead: these loops are short."""
 
 
+@pytest.mark.core
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "fault"),

@@ -39,6 +39,7 @@ def test_a_rank_that_is_lost_around_a_loops_end_is_replaced_and_nobody_goes_back
     assert {done["kind"] for done in run.committed()} == {"unplanned"}, run.told()
 
 
+@pytest.mark.core
 @pytest.mark.slow
 def test_where_what_a_rank_alone_held_is_called_otherwise_by_now_all_go_back(
     undisturbed: Undisturbed, tmp_path: Path

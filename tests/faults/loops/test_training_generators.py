@@ -13,6 +13,7 @@ SCRIPT, RANKS = "training_generators.py", 2
 FAULTS = ("kill:rank=0,step=5,phase=after-step", "kill:rank=1,step=13,phase=backward")
 
 
+@pytest.mark.core
 def test_ranks_are_replaced_inside_of_a_generator_that_trains(undisturbed: Undisturbed, tmp_path: Path) -> None:
     run = relay(tmp_path, SCRIPT, "inside", ranks=RANKS, spares=2, inject=FAULTS)
     assert_unharmed(run, undisturbed(SCRIPT, "inside", ranks=RANKS), RANKS, list(FAULTS), 2)

@@ -41,6 +41,7 @@ def test_without_any_spare_the_rank_of_the_machine_that_led_goes_on_in_a_process
 HELD = ("20", "40")
 
 
+@pytest.mark.core
 @pytest.mark.slow
 @pytest.mark.parametrize("gone", few(1, [0, 1]))
 def test_a_machine_that_comes_back_brings_spares_without_a_restart(

@@ -63,6 +63,7 @@ class Machines:
         return sorted(rank for e in done for rank in e["ranks"])
 
 
+@pytest.mark.core
 @pytest.mark.slow
 @pytest.mark.parametrize("phase", few(1, ["optimizer", "backward"]))
 def test_both_ranks_of_a_machine_that_is_gone_go_on_bitwise(

@@ -35,6 +35,7 @@ def test_all_machines_enter_at_the_same_step_where_no_process_can_take_over(
     assert not (tmp_path / "jit").exists(), sorted((tmp_path / "jit").iterdir())
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("script", few(1, ["averaged_by_hand.py", SCRIPT]))
 def test_a_job_that_has_lost_the_machine_that_led_goes_on_at_the_same_step_once_it_is_back(
     script: str, undisturbed: Undisturbed, tmp_path: Path

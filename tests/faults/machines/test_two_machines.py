@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from faults.conftest import Undisturbed
 from support.cli_harness import SECRET, TIMEOUT_S, Cli
 from support.ports import free_port
@@ -17,6 +18,7 @@ SCRIPT, RANKS = "ddp.py", 2
 FAULT = "kill:rank=1,step=30,phase=optimizer"
 
 
+@pytest.mark.core
 def test_a_rank_moves_to_the_other_machine_bitwise(undisturbed: Undisturbed, tmp_path: Path) -> None:
     reference, out, events = undisturbed(SCRIPT, ranks=RANKS), tmp_path / "out", tmp_path / "events"
     out.mkdir()

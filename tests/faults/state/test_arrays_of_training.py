@@ -18,6 +18,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.core
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", few(1, FAULTS))
 def test_a_rank_is_replaced(fault: str, undisturbed: Undisturbed, tmp_path: Path) -> None:

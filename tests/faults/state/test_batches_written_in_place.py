@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from faults.conftest import Undisturbed
 from support.cells import only_in_long
 from support.relay_run import assert_unharmed, relay
@@ -11,6 +12,7 @@ from support.relay_run import assert_unharmed, relay
 RANKS = 2
 
 
+@pytest.mark.core
 def test_ranks_are_lost_in_the_first_step_that_writes_into_its_batch_and_in_later_ones(
     undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from support.relay_run import assert_unharmed, relay
 RANKS = 2
 
 
+@pytest.mark.core
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", few(1, ["kill:rank=0,step=8,phase=backward", "kill:rank=1,step=12,phase=gate"]))
 def test_buffers_that_the_step_binds_anew_go_back_with_it(fault: str, undisturbed: Undisturbed, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from support.relay_run import assert_unharmed, relay
 SCRIPT, RANKS = "data_opened_anew.py", 2
 
 
+@pytest.mark.core
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", few(1, ["read", "fold", "local", "held", "update"]))
 def test_training_goes_on_and_a_rank_is_replaced(kind: str, undisturbed: Undisturbed, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ SCRIPT, RANKS = "uneven.py", 3
 FAULT = "kill:rank=1,step=10,phase=backward"
 
 
+@pytest.mark.core
 @pytest.mark.slow
 @pytest.mark.parametrize("what", few(1, ["data-before", "reduce-before"]))
 def test_writes_that_torch_does_not_count_go_back_with_the_step(

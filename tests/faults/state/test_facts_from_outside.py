@@ -30,6 +30,7 @@ def assert_knows_the_same(run: Finished) -> None:
     assert results[0]["learned"]["order"] == results[1]["learned"]["order"]
 
 
+@pytest.mark.core
 @pytest.mark.slow
 @pytest.mark.parametrize("rank", few(1, [1, 0]))
 def test_a_rank_whose_set_up_was_not_seeded_is_replaced(tmp_path: Path, rank: int) -> None:

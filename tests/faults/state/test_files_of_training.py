@@ -12,6 +12,7 @@ SCRIPT, RANKS = "files_of_training.py", 2
 FAULTS = ["kill:rank=0,step=9,phase=backward", "kill:rank=1,step=14,phase=forward"]
 
 
+@pytest.mark.core
 @pytest.mark.slow
 def test_every_line_is_written_once(undisturbed: Undisturbed, tmp_path: Path) -> None:
     run = relay(tmp_path, SCRIPT, ranks=RANKS, spares=2, inject=FAULTS)

@@ -13,6 +13,7 @@ SCRIPT, RANKS = "kept_gradients.py", 2
 MOST_REDONE = 3
 
 
+@pytest.mark.core
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "faults"),

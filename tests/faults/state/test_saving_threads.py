@@ -15,6 +15,7 @@ SCRIPT, RANKS = "async_save.py", 2
 SAVES = "4:7,8:11,12:15"
 
 
+@pytest.mark.core
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "faults",

@@ -32,6 +32,7 @@ def test_a_rank_that_is_lost_leaves_no_trace(
     assert_unharmed(run, undisturbed(SCRIPT, where, ranks=RANKS), RANKS, faults, len(faults))
 
 
+@pytest.mark.core
 @pytest.mark.slow
 def test_nobody_takes_over_with_another_batch(tmp_path: Path) -> None:
     """The counter is a variable of a function: nothing knows of it but the batch."""

@@ -8,7 +8,7 @@ PUSH ?=
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: venv demo docs test test-browser test-browser-core test-long attack prometheus e2e e2e-core e2e-kind imitated-gpu test-imitated-gpu test-imitated-gpu-short lint fmt bench bench-check relay-score wild wild-cost soak gpu-check proto images images-where-possible pin-images clean
+.PHONY: venv demo docs test test-all test-browser test-browser-core test-long attack prometheus e2e e2e-core e2e-kind imitated-gpu test-imitated-gpu test-imitated-gpu-short lint fmt bench bench-check relay-score wild wild-cost soak gpu-check proto images images-where-possible pin-images clean
 
 venv: $(STAMP)
 
@@ -19,19 +19,27 @@ $(STAMP): pyproject.toml constraints.txt scripts/setup_venv.sh
 demo: venv
 	$(VENV)/bin/python examples/demo.py
 
-# What measures nothing runs two at a time, faults too: a cell of theirs spends its time on imports. What watches the clock, or
-# measures, has the machine to itself. The longest comes first, so that nobody waits for it at the end.
+# `make test` has the unit tests, and of the others those marked core: one or two of each kind. `make test-all` has all that take less
+# than a minute. What measures nothing runs two at a time, faults too: a cell of theirs spends its time on imports. What watches the
+# clock, or measures, has the machine to itself. The longest comes first, so that nobody waits for it at the end.
 UNIT := tests/unit tests/integration/transparency
 ALONE := tests/faults/machines/test_cut_off_leader.py tests/faults/failures/test_device_faults.py tests/faults/failures/test_hangs.py tests/integration/commands/test_dashboard.py tests/integration/commands/test_demo.py tests/integration/endurance/test_steady_state.py
 FIRST := tests/faults/frameworks/test_relay_score.py
 PAIRED := $(FIRST) $(filter-out $(UNIT:%=%/%) $(ALONE) $(FIRST), $(wildcard tests/faults/*/test_*.py tests/integration/*/test_*.py))
 
 test: venv
-	@failed=0; \
-	$(VENV)/bin/python -m pytest -n 2 $(UNIT) || failed=1; \
-	$(VENV)/bin/python -m pytest -n 2 --dist worksteal --durations=60 --durations-min=8 $(PAIRED) || failed=1; \
-	$(VENV)/bin/python -m pytest --durations=60 --durations-min=4 --ignore=tests/prometheus $(UNIT:%=--ignore=%) $(PAIRED:%=--ignore=%) || failed=1; \
-	exit $$failed
+	$(call stages,-m core)
+
+test-all: venv
+	$(call stages,)
+
+define stages
+@failed=0; \
+$(VENV)/bin/python -m pytest -n 2 $(UNIT) || failed=1; \
+$(VENV)/bin/python -m pytest -n 2 --dist worksteal --durations=60 --durations-min=8 $(1) $(PAIRED) || failed=1; \
+$(VENV)/bin/python -m pytest --durations=60 --durations-min=4 $(1) $(ALONE) || failed=1; \
+exit $$failed
+endef
 
 test-long: venv
 	TORCHRELAY_TEST_ROUNDS=$${TORCHRELAY_TEST_ROUNDS:-50} $(VENV)/bin/python -m pytest -m slow -s

@@ -34,6 +34,7 @@ class FakeJob:
         spares: int = 1,
         *,
         nnodes: int = 1,
+        spares_elsewhere: int = 0,
         checkpoint: JobCheckpoint | None = None,
         config: dict[str, Any] | None = None,
         health: HealthPolicy | None = None,
@@ -64,6 +65,7 @@ class FakeJob:
         self.ranks = {} if checkpoint or restart else {worker: r for r, worker in enumerate(workers)}
         self.spares = workers if checkpoint or restart else []
         self.spares += [f"n0.s{i}" for i in range(spares)]
+        self.spares += [f"n1.s{i}" for i in range(spares_elsewhere)]
         self.wanted, self.made = spares, spares
         self.mute: set[str] = set()
         self.without_journals: set[str] = set()

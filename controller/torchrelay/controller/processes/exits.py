@@ -147,7 +147,7 @@ class Exits:
                 how = _how(worker, exit_)
                 is_own = _is_of_the_program(worker, exit_)
                 self._job.join_failures.append(
-                    JoinFailure(worker.rank, worker.worker, f"it {how}", by_chance=not is_own)
+                    JoinFailure(worker.rank, worker.worker, worker.node, f"it {how}", by_chance=not is_own)
                 )
                 self._driver.lose(worker, f"{worker.worker}, which was to take over rank {worker.rank}, {how}", now_s)
         elif self._failing is not None:

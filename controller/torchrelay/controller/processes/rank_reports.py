@@ -91,7 +91,9 @@ class RankReports:
             self._outbox.log("warning", f"spare {worker.worker} cannot be used: {report.reason}")
         elif not self._job.is_holder(worker):
             # Every process has the same torch and the same script.
-            self._job.join_failures.append(JoinFailure(worker.rank, worker.worker, report.reason, lasting=True))
+            self._job.join_failures.append(
+                JoinFailure(worker.rank, worker.worker, worker.node, report.reason, lasting=True)
+            )
             reason = f"{worker.worker} cannot take over rank {worker.rank}: {report.reason}"
             self._driver.lose(worker, reason, now_s)
 
@@ -166,6 +168,6 @@ class RankReports:
         if isinstance(report, msg.OrderFailed):
             self._driver.rollback.failed(worker, report)
             if not self._job.is_holder(worker):
-                failure = JoinFailure(worker.rank, worker.worker, report.reason, report.lasting)
+                failure = JoinFailure(worker.rank, worker.worker, worker.node, report.reason, report.lasting)
                 self._job.join_failures.append(failure)
         self._driver.feed(m.Said(worker.rank, worker.worker, report), now_s)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torchrelay.controller.checkpoints.rollback import Rollback
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.protection.lost_together import lost_together
-from torchrelay.controller.decide.replacement.joins import first_reason, futile
+from torchrelay.controller.decide.replacement.joins import barred_nodes, first_reason, futile
 from torchrelay.controller.decide.replacement.spares import ChosenSpare, SpareState, choose_spare
 from torchrelay.controller.decide.replacement.spread import depends_on
 from torchrelay.controller.migration import events as m
@@ -77,7 +77,8 @@ class SpareChoice:
             return m.NoSpare(
                 rank, f"no spare can take over rank {rank}: its journals are lost with it, and nobody has copies"
             )
-        if why := futile(rank, job.join_failures, job.rehearsals.judged.get(rank)):
+        nodes = {spare.node for spare in self._spares_for(rank)}
+        if why := futile(rank, job.join_failures, nodes, job.rehearsals.judged.get(rank)):
             return m.NoSpare(rank, f"no spare is spent on rank {rank}: {why}")
         if kind == UNPLANNED and (why := self.respawns.comes_again(rank)):
             return m.NoSpare(rank, why)  # new spares are made without end
@@ -107,7 +108,8 @@ class SpareChoice:
             return ChosenSpare("", self._config.spares_barred)
         to_come = job.spares_to_come(rank) - (again is not None and again.is_to_come(rank))
         kept = {w.worker for w in job.spares if again is not None and again.is_kept(w, rank)}
-        spares = [s for s in self._spares_for(rank) if s.worker not in kept]
+        barred = barred_nodes(rank, job.join_failures)
+        spares = [s for s in self._spares_for(rank) if s.worker not in kept and s.node not in barred]
         if not spares and not to_come and any(w.warm and not job.may_go_on(rank, w.node) for w in job.spares):
             return ChosenSpare("", f"no spare is left for rank {rank} where the script imports the same files")
         if kind == PLANNED and rank == self.away:

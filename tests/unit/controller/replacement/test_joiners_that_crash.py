@@ -39,3 +39,18 @@ def test_those_that_are_killed_may_be_an_accident_each_and_the_first_one_is_name
     (fell,) = job.told(events.JobFell)
     assert "no spare is left for rank 1" in fell.reason
     assert "the first one, n0.s0, could not do it: it was killed by SIGKILL" in fell.reason
+
+
+def test_after_two_that_crash_alike_on_one_machine_the_spare_of_another_one_takes_over(tmp_path: Path) -> None:
+    job = FakeJob(tmp_path, world_size=2, spares=3, nnodes=2, spares_elsewhere=1)
+    job.train()
+    spares = ["n0.s0", "n0.s1"]
+    job.mute.update(spares)
+    job.die("n0.w0")
+    job.settle()
+    for spare in spares:
+        assert job.core.job.workers[spare].rank == 0
+        job.die(spare, signal.SIGBUS)
+        job.settle()
+    assert job.core.job.workers["n1.s0"].rank == 0
+    assert not job.told(events.JobFell)

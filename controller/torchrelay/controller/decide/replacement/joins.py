@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from torchrelay.protocol.messages import Rehearsed
@@ -19,34 +19,54 @@ class JoinFailure:
 
     rank: int
     worker: str
+    node: str
     reason: str
     lasting: bool = False
     by_chance: bool = False
 
 
-def futile(rank: int, failures: Sequence[JoinFailure], rehearsed: Rehearsed | None = None) -> str:
+def futile(
+    rank: int, failures: Sequence[JoinFailure], nodes: Collection[str], rehearsed: Rehearsed | None = None
+) -> str:
     """Return why no process can take over the rank; empty as long as another one may.
 
-    `failures`: of this migration. `rehearsed`: the latest rehearsal of the rank that told anything.
+    `failures`: of this migration. `nodes`: those with a spare for the rank. `rehearsed`: the latest rehearsal of the rank
+    that told anything.
     """
     if rehearsed is not None and rehearsed.outcome in (REHEARSAL_FAILED, REHEARSAL_DIFFERS):
         at = f" at step {rehearsed.boundary}" if rehearsed.boundary >= 0 else ""
         return f"a rehearsal{at} has shown that no process could become rank {rank}: {rehearsed.reason}"
-    own = [f for f in failures if f.rank == rank and not f.by_chance]
-    for place, failure in enumerate(own):
-        if failure.lasting:
+    for failure in failures:
+        if failure.rank == rank and failure.lasting and not failure.by_chance:
             return f"{failure.worker} could not become rank {rank}, and no other process could: {failure.reason}"
-        alike = [f for f in own[place:] if _words(f.reason) == _words(failure.reason)]
-        if len(alike) >= ALIKE:
-            named = ", ".join(f.worker for f in alike)
-            return f"{named} could not become rank {rank}, all for the same reason: {failure.reason}"
+    for alike in _alike(rank, failures):
+        at = {f.node for f in alike}
+        if len(at) == 1 and not at.issuperset(nodes):
+            continue  # the node may be what they have in common: memory that is full, a device
+        named = ", ".join(f.worker for f in alike)
+        return f"{named} could not become rank {rank}, all for the same reason: {alike[0].reason}"
     return ""
+
+
+def barred_nodes(rank: int, failures: Sequence[JoinFailure]) -> set[str]:
+    """Return the nodes on which processes have failed alike to become the rank, and others would."""
+    alike_on = [{f.node for f in alike} for alike in _alike(rank, failures)]
+    return {node for at in alike_on if len(at) == 1 for node in at}
 
 
 def first_reason(rank: int, failures: Sequence[JoinFailure]) -> str:
     """Return why the first spare could not take over the rank, as an addition to the reason that no spare is left."""
     own = [f for f in failures if f.rank == rank]
     return f"; the first one, {own[0].worker}, could not do it: {own[0].reason}" if own else ""
+
+
+def _alike(rank: int, failures: Sequence[JoinFailure]) -> list[list[JoinFailure]]:
+    """Return the failures of the rank that have the same words, where they are too many for an accident."""
+    by_words: dict[str, list[JoinFailure]] = {}
+    for failure in failures:
+        if failure.rank == rank and not failure.by_chance:
+            by_words.setdefault(_words(failure.reason), []).append(failure)
+    return [alike for alike in by_words.values() if len(alike) >= ALIKE]
 
 
 def _words(reason: str) -> str:

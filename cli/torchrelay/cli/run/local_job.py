@@ -41,6 +41,8 @@ AGENT_END_S = 45.0
 OTHER_AGENTS_S = 60.0
 ONE_SIGNAL_S = 1.0
 """`timeout` sends a signal to the command and to its group, so that it comes twice and is meant once."""
+ONE_KEY_S = 0.1
+"""The same for SIGINT. No person presses Ctrl-C twice within it."""
 FENCE_S = 3.0
 """For an agent to end its processes by itself."""
 
@@ -302,7 +304,7 @@ class LocalJob:
             task = asyncio.ensure_future(self._stop(number))
             self._stops.add(task)
             task.add_done_callback(self._stops.discard)
-        elif number == signal.SIGINT or number != self.stopped_by or time.monotonic() - self._stopped_s > ONE_SIGNAL_S:
+        elif number != self.stopped_by or time.monotonic() - self._stopped_s > _once_s(number):
             self._agent.kill()  # the kernel ends the ranks with it
 
     async def _stop(self, number: int) -> None:
@@ -369,3 +371,8 @@ def _own_address(options: RunOptions) -> str:
     if options.nnodes == 1:
         return LOOPBACK
     return address_towards(options.controller[0] if options.controller else options.master_addr)
+
+
+def _once_s(number: int) -> float:
+    """Return within which time a signal that comes twice is meant once."""
+    return ONE_KEY_S if number == signal.SIGINT else ONE_SIGNAL_S

@@ -63,7 +63,8 @@ def test_a_way_that_was_taken_is_written_down_for_status_at_once(tmp_path: Path)
     [
         ((signal.SIGTERM, signal.SIGTERM), 0.01, False),  # as `timeout` does: to the command, and to its group
         ((signal.SIGTERM, signal.SIGTERM), 5.0, True),
-        ((signal.SIGINT, signal.SIGINT), 0.01, True),  # a person at a keyboard
+        ((signal.SIGINT, signal.SIGINT), 0.01, False),  # as `timeout -s INT` does
+        ((signal.SIGINT, signal.SIGINT), 0.3, True),  # a person at a keyboard
         ((signal.SIGTERM, signal.SIGINT), 0.01, True),
     ],
 )

@@ -1,4 +1,4 @@
-"""Tests with many cells that differ in one value: a few of them in `make test`, all in `make test-long`."""
+"""Tests with many cells that differ in one value: a few of them in `make test-all`, all in `make test-long`."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def few(count: int, cells: Sequence[Cell]) -> list[Cell]:
 
 
 def only_in_long(test: Test) -> Test:
-    """Leave a test that takes a minute to `make test-long`: others in `make test` go through the same mechanism."""
+    """Leave a test that takes a minute to `make test-long`: others in `make test-all` go through the same mechanism."""
     return pytest.mark.slow(pytest.mark.skipif(not _ALL, reason="it takes a minute: `make test-long` runs it")(test))

@@ -56,3 +56,12 @@ def test_what_training_has_made_goes_on_to_a_third_home(undisturbed: Undisturbed
     run = relay(tmp_path, "born.py", ranks=2, spares=2, inject=faults)
     assert_unharmed(run, undisturbed("born.py", ranks=2), 2, faults, 2)
     assert [m["rank"] for m in run.committed()] == [1, 1]
+
+
+def test_a_rank_that_waits_behind_its_update_for_a_message_in_vain_is_replaced_with_one_that_is_lost_meanwhile(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    faults = ["lonely:rank=2,step=26,phase=data", "kill:rank=1,step=26,phase=forward"]
+    run = relay(tmp_path, SCRIPT, ranks=RANKS, spares=2, inject=faults)
+    assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, faults, 1)
+    assert [m["ranks"] for m in run.committed()] == [[1, 2]], run.told()

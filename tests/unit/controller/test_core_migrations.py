@@ -343,3 +343,37 @@ def test_nobody_is_replaced_for_a_transfer_that_takes_long(tmp_path: Path) -> No
     assert job.told(events.Suspected) == []
     asked = [o for o in job.orders if isinstance(o, msg.ToWorker) and isinstance(o.order, msg.Explain)]
     assert 4 * 5 <= len(asked) <= 4 * 10, "ever more rarely, but as long as it takes"
+
+
+class SomeStuck(FakeJob):
+    """The ranks of these workers are in a message that they cannot send again, behind their update."""
+
+    stuck: frozenset[str] = frozenset({"n0.w2"})
+
+    def _reports(self, worker: str, order: msg.ShimOrder) -> list[msg.ShimReport]:
+        if isinstance(order, msg.Interrupt) and worker not in self.joining:
+            position = "once" if worker in self.stuck else "after"
+            return [msg.Standing(order.generation, self.boundary - 1, self.boundary, position, "", "10.0.0.1", 7000)]
+        return super()._reports(worker, order)
+
+
+def test_a_rank_that_is_stuck_when_another_one_is_lost_is_replaced_too(tmp_path: Path) -> None:
+    job = SomeStuck(tmp_path, world_size=4, spares=2)
+    job.train()
+    job.die("n0.w1")
+    job.settle()
+    (finished,) = job.told(events.MigrationFinished)
+    assert (finished.outcome, finished.ranks) == ("committed", (1, 2))
+    assert "n0.w2" in [order.worker for order in job.orders if isinstance(order, msg.Fence)]
+    decided = [d.text for d in job.told(events.Decision)]
+    assert any("rank 2 was interrupted after optimizer step 5" in text and "it is replaced, too" in text for text in decided)
+
+
+def test_nobody_is_replaced_where_all_are_stuck(tmp_path: Path) -> None:
+    job = SomeStuck(tmp_path, world_size=3, spares=2)
+    job.stuck = frozenset({"n0.w0", "n0.w2"})
+    job.train()
+    job.die("n0.w1")
+    job.settle()
+    assert [f.outcome for f in job.told(events.MigrationFinished)] == ["abandoned"]
+    assert job.stuck.isdisjoint(order.worker for order in job.orders if isinstance(order, msg.Fence))

@@ -12,7 +12,7 @@ from torchrelay.controller.checkpoints.checkpoint import JobCheckpoint
 from torchrelay.controller.checkpoints.rollback import Rollback
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.migration.quiesce import choose_boundary
-from torchrelay.controller.decide.migration.stand import OutOfReach
+from torchrelay.controller.decide.migration.stand import OutOfReach, stuck_alone
 from torchrelay.controller.execution.bytes_done import BytesTold
 from torchrelay.controller.execution.fill_in import OrderFiller
 from torchrelay.controller.execution.journal_reading import JournalReading
@@ -258,7 +258,7 @@ class Driver:
         if self.migration is None or self.kind != UNPLANNED or not self.rollback.is_asked:
             return
         if self.phase is Phase.QUIESCING:
-            self.feed(self.rollback.decide(self.migration.state), now_s)
+            self._feed_or_lose(self.migration.state, self.rollback.decide(self.migration.state), now_s)
         elif self.phase is Phase.CHECKPOINTING:
             decided = self.rollback.decide(self.migration.state)
             self.feed(m.CheckpointFailed(decided.reason) if isinstance(decided, m.TargetImpossible) else decided, now_s)
@@ -273,12 +273,22 @@ class Driver:
     def _look_for_copies(self, s: State, refused: m.CheckpointFailed | m.TargetImpossible, now_s: float) -> None:
         """Ask for all ranks' copies, since nothing less will do. A rank that is lost at the same step again and again gets none."""
         if not self.rollback.is_on or s.kind != UNPLANNED or self.outcomes.is_apart:
-            self.feed(refused, now_s)
+            self._feed_or_lose(s, refused, now_s)
         elif again := next(filter(None, map(self.spares.respawns.comes_again, sorted(s.lost))), ""):
             is_told = again in s.no_spare and isinstance(refused, m.CheckpointFailed)
             self.feed(refused if is_told else type(refused)(f"{refused.reason}; {again}"), now_s)
         else:
             self.rollback.ask(refused.reason)
+
+    def _feed_or_lose(self, s: State, answer: m.Event, now_s: float) -> None:
+        """Replace ranks that are stuck where nothing else leads on, not even older copies. Otherwise pass the answer on."""
+        stuck = {}
+        if isinstance(answer, m.TargetImpossible) and s.kind == UNPLANNED and not s.no_spare:
+            stuck = stuck_alone(s.standings)
+        for rank, why in stuck.items():
+            self.lose(self._job.workers[s.holders[rank]], f"{why}; it is replaced, too", now_s)
+        if not stuck:
+            self.feed(answer, now_s)
 
     def _journal_read(self, rank: int, now_s: float) -> None:
         """Go on once all is read that is left of the rank's journal. A copy of the rank's state may still have its set-up."""

@@ -109,6 +109,18 @@ def _not_past(standings: Mapping[int, Standing], left: Mapping[int, Standing], b
     return ""
 
 
+def stuck_alone(standings: Mapping[int, Standing]) -> dict[int, str]:
+    """Return the ranks, and why, that cannot go on from where they stand, while others can.
+
+    A process that took over such a rank would not be in the call that it is stuck in.
+    """
+    stuck = {rank: s for rank, s in sorted(standings.items()) if s.position == StandingPosition.ONCE}
+    if len(stuck) == len(standings):
+        return {}
+    why = _NO_WAY[StandingPosition.ONCE]
+    return {rank: f"rank {rank} {why.format(step=s.gates_passed)}" for rank, s in stuck.items()}
+
+
 def still_at_gate(standings: Mapping[int, Standing], target: int) -> list[int]:
     """Return the ranks whose gradients are complete and whose update is still to come, while others have made theirs.
 

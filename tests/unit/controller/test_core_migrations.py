@@ -366,7 +366,9 @@ def test_a_rank_that_is_stuck_when_another_one_is_lost_is_replaced_too(tmp_path:
     assert (finished.outcome, finished.ranks) == ("committed", (1, 2))
     assert "n0.w2" in [order.worker for order in job.orders if isinstance(order, msg.Fence)]
     decided = [d.text for d in job.told(events.Decision)]
-    assert any("rank 2 was interrupted after optimizer step 5" in text and "it is replaced, too" in text for text in decided)
+    assert any(
+        "rank 2 was interrupted after optimizer step 5" in text and "it is replaced, too" in text for text in decided
+    )
 
 
 def test_nobody_is_replaced_where_all_are_stuck(tmp_path: Path) -> None:

@@ -50,6 +50,8 @@ class HangWatch:
         self._witness = Witness(policy, job, outbox)
         self._named: tuple[int, float] | None = None
         self._suspect: Worker | None = None
+        self._blamed: dict[int, int] = {}
+        """By rank, the boundary at which it was last taken for one that hangs."""
 
     def is_uneasy(self, now_s: float) -> bool:
         """Whether a rank is stopped or stands still, so that a verdict may be due any moment.
@@ -120,6 +122,9 @@ class HangWatch:
                 worker = self._job.holder(culprit.rank)
                 if worker.stopped_since_s is None:
                     self._suspect = worker  # a process is stopped by somebody else
+                self._blamed[culprit.rank] = (
+                    worker.seen_boundary if worker.progress is None else worker.progress.boundary
+                )
                 raised = m.SuspicionRaised(culprit.rank, culprit.reason, _since_s(worker, culprit, now_s))
                 self._driver.begin(raised, now_s)
         elif phase is Phase.SUSPECTED:
@@ -133,10 +138,10 @@ class HangWatch:
 
     def _lifts_gates(self, vitals: Sequence[Vital], step_s: float) -> bool:
         """Let ranks go on without protection that wait for each other through our doing. Returns whether they do."""
-        if self._driver.migration is not None or len(vitals) < self._job.world_size:
+        if self._driver.phase not in (Phase.HEALTHY, Phase.COMMITTED) or len(vitals) < self._job.world_size:
             return False
         is_protected = not self._job.unprotected_because()
-        reason = unlike_updates(vitals, step_s, self._policy, is_protected=is_protected)
+        reason = unlike_updates(vitals, step_s, self._policy, self._blamed, is_protected=is_protected)
         if reason:
             for worker in self._job.rank_workers:
                 self._outbox.to_worker(worker.worker, LiftGates(reason))

@@ -34,6 +34,7 @@ class GoingBack:
         engine.budget.interrupted()
         engine.again.begin(commit.state)
         engine.again.ignore(engine.updates.writes.tensors())
+        engine.journal.count = 0  # as in a process that takes over: the ranks' counts are compared
         engine.phase(RankPhase.BODY)
 
     def _put_back(self, commit: BoundarySnapshot) -> None:

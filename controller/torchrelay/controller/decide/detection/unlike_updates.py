@@ -6,7 +6,7 @@ waits elsewhere for the first one, or has ended, and neither can go on: without 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torchrelay.controller.config import Policy
 from torchrelay.controller.decide.detection.hang import Vital, threshold_s
@@ -15,15 +15,21 @@ from torchrelay.controller.decide.listed import listed
 from torchrelay.protocol.words.positions import RankPhase
 
 
-def unlike_updates(vitals: Sequence[Vital], median_step_s: float, policy: Policy, *, is_protected: bool) -> str:
+def unlike_updates(
+    vitals: Sequence[Vital], median_step_s: float, policy: Policy, blamed: Mapping[int, int], *, is_protected: bool
+) -> str:
     """Return why nobody is to wait in front of an update any more; empty as long as that may be right.
 
-    A rank that is through with its training loop comes to no update before the others have answered it, and neither does one that
-    has called more in the same step than those in front of the update. Where no rank can be replaced anyway, neither need be known.
+    A rank that is through with its training loop comes to no update before the others have answered it. Neither does one that has
+    called more in the same step than those in front of the update: but it may hang, so it is replaced once, and counts here if it
+    comes to a stand in the same step again. Where no rank can be replaced anyway, nothing of that need be known.
+    `blamed`: by rank, the boundary at which it was last taken for one that hangs.
     """
     at_gate = [v for v in vitals if v.phase == RankPhase.GATE and v.waiting]
     ended = [v for v in vitals if v.phase == RankPhase.FINISHED]
-    elsewhere = [v for v in vitals if v.waits_for_peers and _waits_elsewhere(v, at_gate, is_protected=is_protected)]
+    elsewhere = [
+        v for v in vitals if v.waits_for_peers and _waits_elsewhere(v, at_gate, blamed, is_protected=is_protected)
+    ]
     if not at_gate or not (ended or elsewhere) or len(at_gate) + len(ended) + len(elsewhere) < len(vitals):
         return ""
     limit_s = threshold_s(median_step_s, policy)
@@ -42,9 +48,9 @@ def unlike_updates(vitals: Sequence[Vital], median_step_s: float, policy: Policy
     )
 
 
-def _waits_elsewhere(v: Vital, at_gate: Sequence[Vital], *, is_protected: bool) -> bool:
+def _waits_elsewhere(v: Vital, at_gate: Sequence[Vital], blamed: Mapping[int, int], *, is_protected: bool) -> bool:
     if v.phase == RankPhase.BODY and is_protected:
-        return all(_has_called_more(v, other) for other in at_gate)
+        return blamed.get(v.rank) == v.boundary and all(_has_called_more(v, other) for other in at_gate)
     return v.phase == RankPhase.LEFT or (not is_protected and v.phase in (RankPhase.BODY, RankPhase.AFTER))
 
 

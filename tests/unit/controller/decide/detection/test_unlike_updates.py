@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 import pytest
 
@@ -25,8 +26,8 @@ def ended(rank: int) -> Vital:
     return waits(rank, "finished", waiting=False, silent_s=0.1, idle_s=0.1)
 
 
-def reason_of(*vitals: Vital, is_protected: bool = True) -> str:
-    return unlike_updates(vitals, STEP_S, POLICY, is_protected=is_protected)
+def reason_of(*vitals: Vital, blamed: Mapping[int, int] | None = None, is_protected: bool = True) -> str:
+    return unlike_updates(vitals, STEP_S, POLICY, blamed or {}, is_protected=is_protected)
 
 
 def test_one_that_is_through_waits_for_one_that_waits_for_it() -> None:
@@ -47,11 +48,16 @@ def test_where_nobody_can_be_replaced_it_is_enough_that_all_wait(phase: str) -> 
 
 
 @pytest.mark.parametrize(("count", "lets_go"), [(12, True), (11, True), (9, False)])
-def test_in_one_step_the_one_that_has_called_more_waits_for_the_other(count: int, *, lets_go: bool) -> None:
+def test_in_one_step_the_one_that_has_called_more_waits_for_the_other_unless_it_hangs(
+    count: int, *, lets_go: bool
+) -> None:
     """The one at its gate has counted 12: 10 up to it, and 2 for the gate. A wait that it has been through counts 2 as well."""
     vitals = waits(0, "body", count=count), waits(1, "gate", count=12)
-    assert bool(reason_of(*vitals)) is lets_go
-    assert not reason_of(*vitals, waits(2, "gate", count=12, boundary=6))
+    again = {0: 5}
+    assert bool(reason_of(*vitals, blamed=again)) is lets_go
+    assert not reason_of(*vitals, waits(2, "gate", count=12, boundary=6), blamed=again)
+    assert not reason_of(*vitals)
+    assert not reason_of(*vitals, blamed={0: 4, 1: 5}), "it was replaced in another step, or another rank was"
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def futile(
             return f"{failure.worker} could not become rank {rank}, and no other process could: {failure.reason}"
     for alike in _alike(rank, failures):
         failed_on = {f.node for f in alike}
-        if len(failed_on) == 1 and not at.issuperset(nodes):
+        if len(failed_on) == 1 and not failed_on.issuperset(nodes):
             continue  # the node may be what they have in common: memory that is full, a device
         named = ", ".join(f.worker for f in alike)
         return f"{named} could not become rank {rank}, all for the same reason: {alike[0].reason}"

@@ -8,7 +8,7 @@ PUSH ?=
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-.PHONY: venv demo docs test test-all test-browser test-browser-core test-long attack prometheus e2e e2e-core e2e-kind imitated-gpu test-imitated-gpu test-imitated-gpu-short lint fmt bench bench-check relay-score wild wild-cost soak gpu-check proto images images-where-possible pin-images clean
+.PHONY: venv demo docs test test-all test-browser test-browser-core test-long attack prometheus e2e e2e-core e2e-core-where-built e2e-kind imitated-gpu test-imitated-gpu test-imitated-gpu-short lint fmt bench bench-check relay-score wild wild-cost soak gpu-check proto images images-where-possible pin-images clean
 
 venv: $(STAMP)
 
@@ -56,6 +56,9 @@ prometheus: venv
 
 e2e-core: prometheus
 	bash tests/e2e/run.sh --core
+
+e2e-core-where-built: prometheus
+	bash tests/e2e/run.sh --core-where-built
 
 e2e-kind: venv
 	bash tests/e2e/kind/run.sh $(E2E)

@@ -31,6 +31,8 @@ from torchrelay.shim.journal import remote_copies
 from torchrelay.shim.journal.remote_copies import CopiedJournal, RemoteJournalCopies
 from torchrelay.shim.recovery.survivor import SurvivorRecovery
 
+pytestmark = pytest.mark.core
+
 OWN, OTHER = "n0.w0", "n1.w0"
 
 

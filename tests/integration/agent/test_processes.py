@@ -7,6 +7,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
 from integration.agent.agent_harness import Controller, agent, ends_of, serving
 
 from torchrelay.agent.health.workers.process import GONE, process_state
@@ -33,6 +34,8 @@ from torchrelay.protocol.messages import (
     Warm,
     WorkerExited,
 )
+
+pytestmark = pytest.mark.core
 
 
 def run(scenario: object) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import pytest
 from integration.agent.agent_harness import SECRET, TIMEOUT_S, Controller, agent, ends_of, serving
 from support.ports import free_port
 
@@ -39,6 +40,8 @@ from torchrelay.protocol.messages import (
 )
 from torchrelay.protocol.security.tls import Credentials
 from torchrelay.protocol.transport.convert import wrap
+
+pytestmark = pytest.mark.core
 
 SAYS = "from torchrelay.protocol.messages import Warm, Finishing"
 

@@ -10,6 +10,8 @@ import pytest
 
 from torchrelay.protocol.names import EXIT_USAGE
 
+pytestmark = pytest.mark.core
+
 
 @pytest.mark.parametrize(
     ("told", "code", "said"),

@@ -146,6 +146,7 @@ def test_a_set_up_without_end_is_cut_off(cli: Cli, tmp_path: Path) -> None:
     assert "has not come round yet" in report["reason"]
 
 
+@pytest.mark.core
 def test_a_sound_script_is_protected_at_a_measured_cost(cli: Cli, tmp_path: Path) -> None:
     code, report, said = check(cli, tmp_path, "sound")
     assert code == PROTECTED, (report, said)
@@ -159,6 +160,7 @@ def test_a_sound_script_is_protected_at_a_measured_cost(cli: Cli, tmp_path: Path
     assert [told.partition(": ")[2] for told in report["rehearsed"]] == ["rank 0 of 2, bitwise", "rank 1 of 2, bitwise"]
 
 
+@pytest.mark.core
 def test_a_check_leaves_nothing_behind_and_changes_no_file(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "kept.txt").write_text("as it was")
     (tmp_path / "best.pt").write_text("a model")

@@ -6,8 +6,11 @@ import signal
 import urllib.request
 from pathlib import Path
 
+import pytest
 from support import told_runs as t
 from support.cli_harness import Cli
+
+pytestmark = pytest.mark.core
 
 
 def test_a_dashboard_of_a_file_tells_where_it_is_and_ends_quietly_while_somebody_looks(tmp_path: Path) -> None:

@@ -126,6 +126,7 @@ def test_a_rank_that_is_killed_in_the_middle_of_its_save_leaves_the_one_before_t
     assert not (cli.folder / "jit").exists()
 
 
+@pytest.mark.core
 def test_a_command_that_is_killed_in_the_middle_of_a_save_loses_nothing_that_was_whole(
     cli: Cli, expected: list[str]
 ) -> None:

@@ -74,6 +74,7 @@ def levels(cli: Cli) -> list[tuple[str, str]]:
     return [(e["level"], e["reason"]) for e in events if e["name"] == "protection"]
 
 
+@pytest.mark.core
 def test_a_folder_for_checkpoints_that_cannot_be_written_is_refused_before_anything_starts(cli: Cli) -> None:
     done = cli.run("run", "--jit-dir", "/proc/x", "SCRIPT", script="print('started')")
     assert done.returncode == 2
@@ -144,6 +145,7 @@ def on_two_machines(cli: Cli, scripts: tuple[Path, Path], *options: tuple[str, .
     return [(first.returncode, said[0]), (second.returncode, said[1])]
 
 
+@pytest.mark.core
 def test_machines_whose_scripts_are_elsewhere_are_refused_with_both_paths(cli: Cli) -> None:
     scripts = cli.folder / "src" / "train.py", cli.folder / "code" / "train.py"
     for script in scripts:
@@ -179,6 +181,7 @@ def doctor(cli: Cli, *arguments: str) -> tuple[int, dict[str, Any]]:
     return done.returncode, json.loads(done.stdout)
 
 
+@pytest.mark.core
 def test_doctor_looks_at_everything_and_starts_nothing(cli: Cli) -> None:
     started = time.monotonic()
     code, told = doctor(cli, "--nproc-per-node=2", "SCRIPT", "--any", "--args")
@@ -224,6 +227,7 @@ def two_scripts(cli: Cli) -> tuple[Path, Path]:
     return scripts
 
 
+@pytest.mark.core
 def test_two_checks_meet_and_each_says_that_the_other_was_told_the_same(cli: Cli) -> None:
     script, _ = two_scripts(cli)
     for node, (code, found, err) in zip(("n1", "n0"), doctors(cli, (script, script))):
@@ -248,7 +252,7 @@ def test_two_checks_that_meet_say_on_both_machines_which_has_what(cli: Cli) -> N
 
 def test_two_checks_of_the_same_number_are_told_so(cli: Cli) -> None:
     script, _ = two_scripts(cli)
-    told = doctors(cli, (script, script), ("--wait=20s",), ("--node-rank=0", "--wait=20s"))
+    told = doctors(cli, (script, script), ("--wait=60s",), ("--node-rank=0", "--wait=60s"))
     for code, found, err in told:
         assert code == 1, err
         assert "two machines have come as n0: give each machine its own --node-rank" in found[0]["text"]

@@ -47,6 +47,7 @@ def started(tmp_path: Path, ranks: int) -> list[int]:
     ]
 
 
+@pytest.mark.core
 def test_a_script_without_torch_runs_as_under_torchrun(cli: Cli) -> None:
     script = """
         import os, sys
@@ -76,6 +77,7 @@ def test_a_run_whose_lines_cannot_be_written_goes_on_as_under_torchrun(streams: 
     assert code == "0\n"
 
 
+@pytest.mark.core
 def test_nothing_of_a_run_is_left_behind(cli: Cli) -> None:
     done = cli.run("run", "SCRIPT", script="import os; print(os.environ['TORCHELASTIC_RUN_ID'])")
     run_id = done.stdout.strip()
@@ -84,6 +86,7 @@ def test_nothing_of_a_run_is_left_behind(cli: Cli) -> None:
     assert list(cli.state.iterdir()) == []
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     ("script", "code", "said"),
     [
@@ -169,6 +172,7 @@ def test_a_job_that_was_started_with_nohup_outlives_its_terminal(cli: Cli, tmp_p
     assert (process.returncode, out) == (0, "rank 0 saw the end\n")
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(("number", "code"), few(1, [(signal.SIGTERM, 143), (signal.SIGINT, 130)]))
 def test_a_signal_to_the_command_reaches_the_ranks_once(
     cli: Cli, tmp_path: Path, number: signal.Signals, code: int
@@ -214,6 +218,7 @@ def status_of(cli: Cli) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.core
 def test_status_shows_the_running_job(cli: Cli, tmp_path: Path) -> None:
     process = cli.start("run", "--nproc-per-node", "2", "SCRIPT", script=WAITS)
     pids = started(tmp_path, 2)
@@ -247,6 +252,7 @@ def another_controller(state: Path, than: int) -> int:
     return eventually("another controller is there", pid)
 
 
+@pytest.mark.core
 def test_another_controller_takes_the_place_of_one_that_dies(cli: Cli, tmp_path: Path) -> None:
     process = cli.start("run", "--nproc-per-node", "2", "SCRIPT", script=WAITS)
     pids = started(tmp_path, 2)
@@ -300,6 +306,7 @@ def test_ranks_end_with_their_agent(cli: Cli, tmp_path: Path) -> None:
     eventually("the kernel has ended them", lambda: not any(map(exists, pids)))
 
 
+@pytest.mark.core
 def test_two_machines_make_one_job(cli: Cli) -> None:
     controller, master = free_port(), free_port()
     common = ["run", "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(master)]

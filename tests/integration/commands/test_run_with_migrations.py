@@ -55,6 +55,7 @@ def undisturbed(cli: Cli, steps: int) -> list[str]:
     return losses(out)
 
 
+@pytest.mark.core
 def test_a_rank_is_moved_by_command_while_the_script_trains(cli: Cli) -> None:
     arguments = ("run", "--nproc-per-node", "2", "--spares", "1", "--no-refill", "--json", "SCRIPT")
     process = cli.start(*arguments, script=TRAINS, STEPS="600")
@@ -121,6 +122,7 @@ def test_a_planned_move_that_comes_too_late_fails_the_run_in_words(cli: Cli) -> 
     assert off.items() <= told.items()
 
 
+@pytest.mark.core
 def test_a_job_that_cannot_go_on_is_started_anew_at_the_same_step_with_the_same_numbers(cli: Cli) -> None:
     expected = undisturbed(cli, 60)
     faults = ("kill:rank=1,step=20", "kill:rank=0,step=40,phase=backward")
@@ -157,6 +159,7 @@ def test_a_job_that_cannot_go_on_is_started_anew_at_the_same_step_with_the_same_
     assert told == ["job_fell", "job_finished", "job_restarted", "restart_done"] * 2 + ["job_finished"]
 
 
+@pytest.mark.core
 def test_without_a_spare_a_killed_process_is_started_again_in_its_place(cli: Cli) -> None:
     expected = undisturbed(cli, 60)
     process = cli.start(

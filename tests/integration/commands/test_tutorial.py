@@ -10,6 +10,8 @@ import pytest
 from support.relay_run import LEAN
 from support.tutorial import blocks, missing, typed
 
+pytestmark = pytest.mark.core
+
 RUN_S = 300.0
 
 

@@ -13,6 +13,8 @@ from support import fake_amd
 
 from torchrelay.protocol.health import kinds as k
 
+pytestmark = pytest.mark.core
+
 GPU = "aaff74a1-0000-1000-8000-000000000001"
 POLL_S = 0.05
 

@@ -20,6 +20,8 @@ from torchrelay.agent.health.probes.places import WatchedPlaces
 from torchrelay.agent.health.probes.source import Covered
 from torchrelay.protocol.health import kinds as k
 
+pytestmark = pytest.mark.core
+
 
 class Exporter:
     """`values`: (metric, GPU) -> value; `labels` of all of them."""

@@ -17,6 +17,8 @@ from torchrelay.agent.health.probes.places import WatchedPlaces
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.messages import DeviceChecked
 
+pytestmark = pytest.mark.core
+
 
 @pytest.fixture
 def machine(tmp_path: Path) -> FakeMachine:

@@ -23,6 +23,8 @@ from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.messages import HealthSignal, HealthSignals, HealthSources
 from torchrelay.protocol.names import WorkerId
 
+pytestmark = pytest.mark.core
+
 WORKERS = [WorkerId(w) for w in ("n0.w0", "n0.w1", "n0.s0")]
 LIMIT_S = 60.0
 

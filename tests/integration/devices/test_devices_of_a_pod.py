@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.fake_machines import fake_machine
 
 from torchrelay.agent.fake_machine.machine import FakeMachine
@@ -13,6 +14,8 @@ from torchrelay.agent.pod.monitor import PodMonitor
 from torchrelay.protocol.health import kinds as k
 from torchrelay.protocol.messages import HealthSignals, HealthSources
 from torchrelay.protocol.names import WorkerId
+
+pytestmark = pytest.mark.core
 
 WORKER = WorkerId("train-1:0a1b2c3d.1")
 LIMIT_S = 60.0

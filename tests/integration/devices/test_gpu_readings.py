@@ -12,6 +12,8 @@ from support.fake_machines import fake_machine
 
 from torchrelay.agent.fake_machine.machine import ENV_STATE
 
+pytestmark = pytest.mark.core
+
 FOLDER = Path(__file__).parents[3] / "scripts" / "gpu_check"
 SECTION = (
     "import sys, readings; found = readings.agree(); print(found.facts, found.problems); sys.exit(bool(found.problems))"

@@ -25,6 +25,8 @@ from torchrelay.protocol.transport import wire
 from torchrelay.protocol.transport.convert import wrap
 from torchrelay.protocol.transport.incoming import received
 
+pytestmark = pytest.mark.core
+
 SEED = int(os.environ.get("ATTACK_SEED", "1"))
 UNIONS = ("FromAgent", "ToAgent", "ShimReport", "ShimOrder")
 

@@ -16,6 +16,8 @@ from torchrelay.protocol import messages as msg
 from torchrelay.protocol.journals.journal import ProgressRecord
 from torchrelay.protocol.names import WorkerId
 
+pytestmark = pytest.mark.core
+
 STEP_S = 0.08
 COUNTS_PER_STEP = 12
 INSTANT_S = 0.01

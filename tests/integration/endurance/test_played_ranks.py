@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from torchrelay.cli.scaling.walk import walk_gate, walk_migration
+
+pytestmark = pytest.mark.core
 
 
 def test_played_ranks_meet_at_real_gates() -> None:

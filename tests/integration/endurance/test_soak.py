@@ -215,6 +215,7 @@ SHORT_SEED = 171
 """Draws a rank that is killed, a controller that is, a device that is lost, and a move."""
 
 
+@pytest.mark.core
 @pytest.mark.timeout(400)
 def test_a_job_that_four_faults_strike_ends_as_the_undisturbed_one_and_leaves_nothing(tmp_path: Path) -> None:
     ended = soak(tmp_path, Shape(1, 2, SHORT), 2 * SECONDS, SHORT_SEED, most=4)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from support.cli_harness import Cli
+
+pytestmark = pytest.mark.core
 
 SCRIPT = """
     import gc, json, os, sys

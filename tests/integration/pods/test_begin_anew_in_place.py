@@ -8,10 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 WITHIN_S = 30.0
 PROGRAM = """
 import json, os, signal, socket, subprocess, sys, threading
 from pathlib import Path
+
+import pytest
 
 whole = dict(os.environ)
 out = Path(sys.argv[1])
@@ -44,6 +48,7 @@ if life == 0:
 """
 
 
+@pytest.mark.core
 def test_a_process_that_begins_anew_is_started_in_the_same_way_and_keeps_nothing_of_its_life_before(
     tmp_path: Path,
 ) -> None:

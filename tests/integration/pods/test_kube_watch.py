@@ -16,6 +16,8 @@ from torchrelay.controller.kube.client import informer
 from torchrelay.controller.kube.client.api import PAGE, PODS, Api
 from torchrelay.controller.kube.client.informer import Informer
 
+pytestmark = pytest.mark.core
+
 
 def pod(name: str, **labels: str) -> dict[str, Any]:
     meta = {

@@ -135,6 +135,7 @@ def pod() -> Iterator[Pod]:
     shutil.rmtree(folder)
 
 
+@pytest.mark.core
 @needs_root
 @pytest.mark.parametrize(
     ("agent", "training"),

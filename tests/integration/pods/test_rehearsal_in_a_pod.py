@@ -72,6 +72,7 @@ def result(spare: FakePod, parked: int) -> Rehearsed:
     return told
 
 
+@pytest.mark.core
 def test_a_parked_process_rehearses_and_can_still_begin(pods: tuple[FakePod, FakePod], tmp_path: Path) -> None:
     order, parked = rank_and_spare(pods, tmp_path)
     spare = pods[1]

@@ -78,6 +78,7 @@ def test_a_killed_process_fails_it_as_always_while_the_job_is_not_protected(
     assert len(p.hellos) == 1
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(("code", "theirs"), [(0, 0), (EXIT_NO_SPARE_LEFT, 1)])
 def test_a_killed_process_of_a_protected_job_is_started_again_and_parked(
     pod: Callable[..., FakePod], script: tuple[str, str], code: int, theirs: int

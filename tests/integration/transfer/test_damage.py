@@ -22,6 +22,8 @@ from torchrelay.shim.transfer import receiver
 from torchrelay.shim.transfer.sink import Sink
 from torchrelay.shim.transfer.source import TensorSource
 
+pytestmark = pytest.mark.core
+
 LARGE = {"large": torch.rand(5 << 20, generator=torch.Generator().manual_seed(1))}
 TINY = {f"tiny.{i}": torch.rand(200, generator=torch.Generator().manual_seed(i)) for i in range(3000)}
 

@@ -15,6 +15,8 @@ from torchrelay.protocol.errors import ChannelClosedError, StateMismatchError
 from torchrelay.shim.transfer import Arrived, receiver
 from torchrelay.shim.transfer.layout import CHUNK_BYTES
 
+pytestmark = pytest.mark.core
+
 HERE = "127.0.0.1"
 PATIENCE_S = 30.0
 

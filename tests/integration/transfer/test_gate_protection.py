@@ -19,6 +19,8 @@ from torchrelay.shim.comm import gate_links
 from torchrelay.shim.comm.gate import Gate, connect, key_of
 from torchrelay.shim.comm.gate_links import GateListener
 
+pytestmark = pytest.mark.core
+
 SECRET = bytes(range(GATE_SECRET_BYTES))
 GENERATION = 1
 MESSAGE_BYTES, PROOF_BYTES = 24, 16

@@ -28,6 +28,8 @@ from torchrelay.shim.transfer import rows
 from torchrelay.shim.transfer.channel import Channel
 from torchrelay.shim.transfer.handshake import Identity, admit, introduce
 
+pytestmark = pytest.mark.core
+
 TENSORS = {"large": torch.rand(3 << 20, generator=torch.Generator().manual_seed(1)), "tiny": torch.rand(7)}
 MANIFEST_AT = 32 + 8 + 2 + 1 + 32 + 60
 """An offset into what the donor sends that is behind the handshake, in the manifest."""

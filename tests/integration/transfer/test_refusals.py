@@ -17,6 +17,8 @@ from torchrelay.shim.transfer import donor as donor_module
 from torchrelay.shim.transfer import handshake, requests
 from torchrelay.shim.transfer.channel import Channel, connect
 
+pytestmark = pytest.mark.core
+
 TENSORS = {"a": torch.rand(3 << 20, generator=torch.Generator().manual_seed(1)), "b": torch.rand(7)}
 
 

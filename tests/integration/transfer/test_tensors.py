@@ -15,6 +15,8 @@ from torchrelay.shim.transfer import TensorInfo, receiver
 from torchrelay.shim.transfer import donor as donor_module
 from torchrelay.shim.transfer.layout import CHUNK_BYTES
 
+pytestmark = pytest.mark.core
+
 DTYPES = sorted(
     {
         v

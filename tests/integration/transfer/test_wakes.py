@@ -16,6 +16,8 @@ from torchrelay.shim.transfer import channel as channel_module
 from torchrelay.shim.transfer import donor as donor_module
 from torchrelay.shim.transfer.channel import Channel
 
+pytestmark = pytest.mark.core
+
 LARGE = {"large": torch.rand(5 << 20, generator=torch.Generator().manual_seed(1))}
 _HANDSHAKE_BYTES = 42 + 33
 """What a donor says before it is asked for anything."""

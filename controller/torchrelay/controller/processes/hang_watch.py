@@ -77,9 +77,10 @@ class HangWatch:
             suspect = self._suspect
             self._suspect = None
             migration = self._driver.migration
-            confirmed = migration is not None and suspect.rank in migration.state.lost
-            if confirmed and self._health.ended(suspect, "hang", 0, now_s):
-                return
+            if migration is not None and suspect.rank in migration.state.lost:
+                self._blame(suspect)
+                if self._health.ended(suspect, "hang", 0, now_s):
+                    return
         if phase in (Phase.HEALTHY, Phase.SUSPECTED, Phase.COMMITTED) or self._trains_meanwhile():
             self._watch_training(phase, now_s)
         else:
@@ -134,7 +135,12 @@ class HangWatch:
         elif culprit is not None:
             worker = self._job.holder(culprit.rank)
             since_s = _since_s(worker, culprit, now_s)
+            self._blame(worker)
             self._driver.lose(worker, culprit.reason, now_s, since_s=since_s, cause=MigrationCause.HANG)
+
+    def _blame(self, worker: Worker) -> None:
+        assert worker.progress is not None
+        self._blamed[worker.rank] = worker.progress.boundary
 
     def _lifts_gates(self, vitals: Sequence[Vital], step_s: float) -> bool:
         """Let ranks go on without protection that wait for each other through our doing. Returns whether they do."""

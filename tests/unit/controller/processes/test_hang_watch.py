@@ -118,3 +118,27 @@ def test_a_rank_that_computes_for_long_before_it_stands_is_waited_for(tmp_path: 
     job.tick(60.0)
     assert job.core.job.holders[2] == "n0.w2"
     assert job.core.driver.migration is not None, "until the phase's own time is over"
+
+
+def test_a_rank_that_may_hang_is_replaced_and_let_go_only_if_it_comes_to_a_stand_in_the_same_step_again(
+    tmp_path: Path,
+) -> None:
+    job = FakeJob(tmp_path, world_size=2, spares=2)
+    job.train()
+    job.boundary = 6
+    job.tick(1.0)
+
+    def stand_still(first: str) -> dict[str, msg.LiftGates]:
+        job.still |= {first, "n0.w1"}
+        job.waiting |= {first, "n0.w1"}
+        job.phases |= {first: "body", "n0.w1": "gate"}
+        job.tick(12.0)
+        lifted = job.sent(msg.LiftGates)
+        job.still.clear()
+        job.settle()
+        return lifted
+
+    assert stand_still("n0.w0") == {}
+    assert job.core.job.holders[0] == "n0.s0"
+    assert stand_still("n0.s0").keys() == {"n0.s0", "n0.w1"}
+    assert job.core.job.holders[0] == "n0.s0"

@@ -233,6 +233,7 @@ class Training:
                 "logs",
                 "--namespace=torchrelay-system",
                 "--selector=app.kubernetes.io/component=controller",
+                "--container=controller",
                 "--tail=-1",
             )
             keeper, gone = "", set()

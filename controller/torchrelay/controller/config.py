@@ -28,7 +28,8 @@ class Policy:
     rarely; it is watched for `explain_watch_s`, and a verdict waits `explain_grace_s` for the answer.
     Where all ranks wait, they are asked again after `explain_waiting_s`, then after twice that, and at most every
     `explain_waiting_most_s`: a connection counts as dead whose peer has not answered for `link_dead_s`, and for
-    `link_alone_s` where others between the same two ranks live.
+    `link_alone_s` where others between the same two ranks live. After `link_quiet_s` without data on any connection nothing is
+    under way between ranks that all wait.
     A rank that hangs and cannot be replaced ends the job after `hang_timeout_s`; 0: after the timeout of its process group.
     `hang_timeout_option`: what sets it.
     A planned migration stops at least `quiesce_steps` steps and `quiesce_margin_s` ahead.
@@ -56,6 +57,7 @@ class Policy:
     explain_grace_s: float = 4.0
     link_dead_s: float = 2.5
     link_alone_s: float = 30.0
+    link_quiet_s: float = 8.0
     quiesce_steps: int = 2
     quiesce_margin_s: float = 0.3
     failure_grace_s: float = 10.0

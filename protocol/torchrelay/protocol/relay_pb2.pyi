@@ -164,18 +164,20 @@ class Held(_message.Message):
     def __init__(self, boundary: _Optional[int] = ...) -> None: ...
 
 class LinkState(_message.Message):
-    __slots__ = ("local", "remote", "unanswered_s", "probed_s", "silent_s")
+    __slots__ = ("local", "remote", "unanswered_s", "probed_s", "silent_s", "quiet_s")
     LOCAL_FIELD_NUMBER: _ClassVar[int]
     REMOTE_FIELD_NUMBER: _ClassVar[int]
     UNANSWERED_S_FIELD_NUMBER: _ClassVar[int]
     PROBED_S_FIELD_NUMBER: _ClassVar[int]
     SILENT_S_FIELD_NUMBER: _ClassVar[int]
+    QUIET_S_FIELD_NUMBER: _ClassVar[int]
     local: str
     remote: str
     unanswered_s: float
     probed_s: float
     silent_s: float
-    def __init__(self, local: _Optional[str] = ..., remote: _Optional[str] = ..., unanswered_s: _Optional[float] = ..., probed_s: _Optional[float] = ..., silent_s: _Optional[float] = ...) -> None: ...
+    quiet_s: float
+    def __init__(self, local: _Optional[str] = ..., remote: _Optional[str] = ..., unanswered_s: _Optional[float] = ..., probed_s: _Optional[float] = ..., silent_s: _Optional[float] = ..., quiet_s: _Optional[float] = ...) -> None: ...
 
 class Explained(_message.Message):
     __slots__ = ("request", "stack", "motion", "source", "asleep", "links", "in_own_code", "keeps_lock", "may_be_woken", "own_sockets", "locked")

@@ -11,7 +11,8 @@ class LinkState:
 
     `unanswered_s`: how long the peer's kernel has not acknowledged what it was sent, at least; 0 where nothing is overdue.
     `probed_s`: for how long it has been asked every second whether it is there, so that an idle connection tells something too.
-    `silent_s`: since it acknowledged anything.
+    `silent_s`: since it acknowledged anything. `quiet_s`: since data went over it, either way; 0 where a job's ranks talk over
+    other ways as well, such as a device's own.
     """
 
     local: str
@@ -19,6 +20,7 @@ class LinkState:
     unanswered_s: float
     probed_s: float
     silent_s: float
+    quiet_s: float = 0.0
 
 
 @message(frozen=True)

@@ -49,23 +49,24 @@ class PeerLinks:
             self._timer.daemon = True
             self._timer.start()
 
-    def look(self, inodes: set[Inode]) -> tuple[LinkState, ...]:
+    def look(self, inodes: set[Inode], *, carry_all: bool) -> tuple[LinkState, ...]:
+        """Return how the connections are. `carry_all`: whether ranks talk to each other over these alone."""
         links = []
         with self._lock, tcp.connections(inodes) as found:
             for inode, fd in found.items():
                 with contextlib.suppress(OSError):
                     reading = tcp.read(fd)
                     if reading is not None:
-                        links.append(self._state(inode, fd, reading))
+                        links.append(self._state(inode, fd, reading, reading.quiet_s if carry_all else 0.0))
         return tuple(sorted(links, key=lambda link: (link.local, link.remote)))
 
-    def _state(self, inode: Inode, fd: int, reading: tcp.Reading) -> LinkState:
+    def _state(self, inode: Inode, fd: int, reading: tcp.Reading, quiet_s: float) -> LinkState:
         probed = self._probed.get(inode)
         probed_s = time.monotonic() - probed.since_s if probed is not None else 0.0
         # Before the first unanswered packet it may have been idle for any time.
         asked_s = reading.silent_s if reading.probes >= MOST_PROBES else max(probed_s, reading.retried_s)
         unanswered_s = min(reading.silent_s, asked_s) if reading.is_overdue else 0.0
-        return LinkState(*tcp.ends(fd), unanswered_s, probed_s, reading.silent_s)
+        return LinkState(*tcp.ends(fd), unanswered_s, probed_s, reading.silent_s, quiet_s)
 
     def stop(self) -> None:
         """Put the connections back as they were before."""

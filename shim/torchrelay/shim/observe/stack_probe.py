@@ -60,7 +60,7 @@ def answer(order: Explain, link: AgentLink, engine: WatchedEngine | None) -> Non
         comms.links.probe(sockets)
     stack = stack_of(sys._current_frames().get(ident))
     motion = watch(lambda: sys._current_frames().get(ident), order.watch_s, time.sleep, time.monotonic)
-    links = comms.links.look(sockets) if comms is not None else ()
+    links = comms.links.look(sockets, carry_all=not comms.have_device()) if comms is not None else ()
     is_covered = motion == "still" and engine is not None and engine.only_may_wait() and not _waits_on_device(comms)
     own = is_covered and in_own_code(sys._current_frames().get(ident))
     explained = Explained(

@@ -34,11 +34,13 @@ def test_an_idle_connection_that_is_dead_is_told_from_one_that_lives(pairs: list
     (dead, cut), (alive, _) = pairs
     tcp.drop_all(cut.fileno())
     looked, wanted = PeerLinks(), {inode(dead), inode(alive)}
-    assert [link.probed_s for link in looked.look(wanted)] == [0.0, 0.0]
+    assert [link.probed_s for link in looked.look(wanted, carry_all=True)] == [0.0, 0.0]
     looked.probe(wanted)
 
     def seen(connection: socket.socket) -> float:
-        (link,) = (link for link in looked.look(wanted) if link.local == tcp.ends(connection.fileno())[0])
+        (link,) = (
+            link for link in looked.look(wanted, carry_all=True) if link.local == tcp.ends(connection.fileno())[0]
+        )
         return link.unanswered_s if link.probed_s > 0 else -1.0
 
     until(lambda: seen(dead) > 2.0)
@@ -55,7 +57,7 @@ def test_data_that_nobody_acknowledges_tells_its_age_before_anybody_has_probed(p
     tcp.drop_all(cut.fileno())
     one.sendall(b"x")
     until(lambda: reading(one).retransmits >= 4)
-    (link,) = PeerLinks().look({inode(one)})
+    (link,) = PeerLinks().look({inode(one)}, carry_all=True)
     assert link.probed_s == 0.0
     assert link.unanswered_s >= 2.5
     close(pairs)
@@ -67,7 +69,7 @@ def test_probing_ends_by_itself(pairs: list[End]) -> None:
     looked.probe({inode(one)})
     assert one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
     until(lambda: one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0)
-    assert [link.probed_s for link in looked.look({inode(one)})] == [0.0]
+    assert [link.probed_s for link in looked.look({inode(one)}, carry_all=True)] == [0.0]
     until(lambda: not [t for t in threading.enumerate() if t.name == "torchrelay-links"])
     close(pairs)
 
@@ -84,7 +86,7 @@ def test_who_was_probed_long_enough_is_not_probed_until_the_kernel_ends_the_conn
     monkeypatch.setattr(peer_links, "MOST_PROBES", 2)
     looked.probe({inode(one)})
     assert one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0
-    assert looked.look({inode(one)})[0].unanswered_s > 2.0
+    assert looked.look({inode(one)}, carry_all=True)[0].unanswered_s > 2.0
     looked.stop()
     close(pairs)
 
@@ -107,3 +109,21 @@ def test_a_rank_at_its_gate_comes_loose_though_no_packet_comes(pairs: list[End])
     gate.close()
     cut_above.close()
     cut_below.close()
+
+
+def test_a_question_whether_the_peer_is_there_is_no_data_and_what_is_no_whole_is_not_told(pairs: list[End]) -> None:
+    one, other = pairs[0]
+    wanted = {inode(one), inode(other)}
+    looked = PeerLinks()
+    looked.probe(wanted)
+
+    def quiet_s() -> float:
+        return min(link.quiet_s for link in looked.look(wanted, carry_all=True))
+
+    until(lambda: quiet_s() > 2.0)  # it was asked twice by now
+    assert max(link.silent_s for link in looked.look(wanted, carry_all=True)) < 1.5
+    assert {link.quiet_s for link in looked.look(wanted, carry_all=False)} == {0.0}
+    one.sendall(b"x")
+    assert quiet_s() < 1.0
+    looked.stop()
+    close(pairs)

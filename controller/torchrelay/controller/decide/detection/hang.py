@@ -154,7 +154,34 @@ def _where_all_wait(waiting: Sequence[Vital], done: Sequence[Vital], limit_s: fl
     if (cut := cut_off(links, policy)) is not None:
         (v,) = (v for v in (*waiting, *done) if v.rank == cut.rank)
         return replace(_culprit(v, v.silent_s, cut.reason, waiting), cut_off=True)
-    return (_odd_one_out(waiting) if not done else None) or _waits_too_long(waiting, policy)
+    if done:
+        return _waits_too_long(waiting, policy)
+    return _odd_one_out(waiting) or _waits_in_silence(waiting, policy) or _waits_too_long(waiting, policy)
+
+
+def _waits_in_silence(waiting: Sequence[Vital], policy: Policy) -> Culprit | None:
+    """Return the likeliest culprit where ranks wait in different lines and nothing is under way between any of them.
+
+    A slow transfer, for which they might wait so behind their update, would show.
+    """
+    links = [link for v in waiting for link in v.links or ()]
+    if not all(v.links and v.stack for v in waiting) or len({v.stack for v in waiting}) == 1:
+        return None
+    quiet_s = min(link.quiet_s for link in links)
+    if quiet_s < policy.link_quiet_s:
+        return None
+    v = _at_rarest_line(waiting)
+    reason = (
+        f"all ranks wait, and nothing was sent between any of them for {quiet_s:.1f} s; rank {v.rank} waits at another line than "
+        f"{_named([o for o in waiting if o.stack != v.stack])}"
+    )
+    return _culprit(v, v.silent_s, reason, waiting)
+
+
+def _at_rarest_line(waiting: Sequence[Vital]) -> Vital:
+    lines = Counter(v.stack for v in waiting)
+    fewest = min(lines.values())
+    return _furthest_behind([v for v in waiting if lines[v.stack] == fewest])
 
 
 def _waits_too_long(waiting: Sequence[Vital], policy: Policy) -> Culprit | None:
@@ -162,11 +189,9 @@ def _waits_too_long(waiting: Sequence[Vital], policy: Policy) -> Culprit | None:
     silent_s = min(v.silent_s for v in waiting)
     if not policy.hang_timeout_s or silent_s < policy.hang_timeout_s:
         return None
-    lines = Counter(v.stack for v in waiting)
-    fewest = min(lines.values())
-    v = _furthest_behind([v for v in waiting if lines[v.stack] == fewest])
+    v = _at_rarest_line(waiting)
     where = "nobody can tell because of which rank"
-    if len(lines) > 1:
+    if len({each.stack for each in waiting}) > 1:
         where = f"rank {v.rank} waits at another line than {_named([o for o in waiting if o.stack != v.stack])}"
     limit = f"{policy.hang_timeout_option} {policy.hang_timeout_s:g} s"
     return _culprit(v, v.silent_s, f"all ranks have waited for {silent_s:.1f} s ({limit}); {where}", waiting)

@@ -24,7 +24,8 @@ _SO_ATTACH_FILTER = 26
 _TCP_INFO = 11
 _ESTABLISHED = 1
 _INFO = struct.Struct("=BBBBB3x13I")
-"""State, two bytes, probes and backoff; then times in microseconds and milliseconds, the last one since an acknowledgement came."""
+"""State, two bytes, probes and backoff; then times in microseconds and milliseconds, the last four since data was sent, since an
+acknowledgement was, since data came and since an acknowledgement did."""
 _KEEPALIVE = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL),
@@ -44,13 +45,15 @@ class Reading(NamedTuple):
     """What the kernel says of a connection.
 
     `retransmits`, `probes`: sent one after the other without any answer. `retried_s`: how long the retransmissions have taken, at
-    least. `silent_s`: since the last acknowledgement came.
+    least. `silent_s`: since the last acknowledgement came. `quiet_s`: since data was sent or came; a question whether the peer is
+    there is none.
     """
 
     retransmits: int
     probes: int
     retried_s: float
     silent_s: float
+    quiet_s: float
 
     @property
     def is_overdue(self) -> bool:
@@ -94,7 +97,7 @@ def read(fd: int) -> Reading | None:
         return None
     # Each timeout is twice the one before: those that have passed add up to the one that runs, less the first.
     retried_s = times[0] * 1e-6 * (1.0 - 2.0**-backoff) if retransmits else 0.0
-    return Reading(retransmits, probes, retried_s, times[12] * 1e-3)
+    return Reading(retransmits, probes, retried_s, times[12] * 1e-3, min(times[9], times[11]) * 1e-3)
 
 
 def keep_alive(fd: int) -> Keepalive:

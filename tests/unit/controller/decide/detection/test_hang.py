@@ -354,3 +354,37 @@ def test_where_all_wait_at_one_line_the_one_that_has_come_least_far_makes_way_in
     assert "nobody can tell because of which rank" in found.reason
     computing = [vitals[0], dataclasses.replace(vitals[1], idle_s=0.5)]
     assert find_culprit(computing, STEP_S, IN_TIME) is None
+
+
+QUIET = (LinkState("10.0.0.1:7", "10.0.0.2:9", 0.0, 60.0, 0.5, quiet_s=POLICY.link_quiet_s + 1.0),)
+BUSY = (dataclasses.replace(QUIET[0], quiet_s=1.0),)
+
+
+def behind_the_update(rank: int, line: str, links: tuple[LinkState, ...] = QUIET) -> Vital:
+    return waits(rank, LIMIT_S + 10, phase="after", stack=(line,), links=links)
+
+
+def test_where_ranks_wait_in_different_lines_and_nothing_is_under_way_the_one_that_waits_alone_makes_way() -> None:
+    vitals = [behind_the_update(0, "all_reduce (a.py:3)"), behind_the_update(1, "recv (a.py:2)")]
+    vitals.append(behind_the_update(2, "all_reduce (a.py:3)"))
+    found = find_culprit(vitals, STEP_S, POLICY)
+    assert found is not None
+    assert found.rank == 1
+    assert found.reason.startswith(
+        "all ranks wait, and nothing was sent between any of them for 9.0 s; rank 1 waits at another line than ranks 0, 2"
+    )
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        behind_the_update(1, "recv (a.py:2)", BUSY),  # a slow transfer
+        behind_the_update(1, "recv (a.py:2)", ()),  # nobody has looked
+        behind_the_update(1, "all_reduce (a.py:3)"),
+        behind_the_update(
+            1, "recv (a.py:2)", (dataclasses.replace(QUIET[0], quiet_s=0.0),)
+        ),  # over a device's own ways
+    ],
+)
+def test_as_long_as_something_may_be_under_way_nobody_makes_way(other: Vital) -> None:
+    assert find_culprit([behind_the_update(0, "all_reduce (a.py:3)"), other], STEP_S, POLICY) is None

@@ -169,7 +169,10 @@ def test_all_rungs_in_one_job(training: Training, undisturbed: Path) -> None:
     training.let_pass(steps[2])  # its copies of journals are made elsewhere at the next heads
     training.wait_until_held(steps[3])
     training.wait_until_copied(1)
+    before = len(training.migrations())
     remove(training, training.resource()["ranks"][1]["pod"])
+    # Its process may live on for a while: until its loss is noticed, both ranks would do one more step.
+    wait_for("a migration for it", lambda: training.migrations()[before:] or None, 30.0, training.describe)
     training.let_pass(steps[3])
     wait_for_losses(training, ["respawn", "next-spare", "jit-checkpoint"])
     training.wait_until_ready(spares=0)

@@ -43,7 +43,7 @@ def preparing_late(turn: Turn) -> None:
     if s.kind == PLANNED:
         abandon(turn, "no process was ready in time to take over")
     elif s.kind == UNPLANNED and (waiting := sorted(s.lost.keys() - s.joiners.keys())):
-        s.no_spare = f"no spare got ready for {ranks_in_words(waiting)} within {turn.now_s - s.phase_since_s:.0f} s"
+        s.no_spare = f"no spare got ready for {ranks_in_words(waiting)} within {int(turn.now_s - s.phase_since_s)} s"
         turn.do(Noted(s.no_spare))
         advance(turn)
     elif unready:

@@ -17,6 +17,7 @@ GROWTH_BYTES = 1 << 20
 GROWTH_PER_FAULT_BYTES = 300 << 10
 """At most so much, of what is remembered of each process that there was."""
 GROWTH_COUNT = 2
+ENOUGH_FOR_ONE_OUT = 4
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Look:
 
 
 class Held:
-    """By part of the job and process; looks are compared by their lowest values, since some of them see what is about to go."""
+    """By part of the job and process; looks are compared by their low values, since some of them see what is about to go."""
 
     def __init__(self, temporary: Path) -> None:
         self._temporary = temporary
@@ -86,7 +87,12 @@ def _numbers(held: Footprint) -> str:
     return f"{held.descriptors} descriptors, {held.threads} threads, {held.anonymous_bytes >> 10} KiB"
 
 
+def _low(values: list[int]) -> int:
+    """Return the lowest value but for one, where there are enough: a look may fall where a part is about to be made."""
+    return sorted(values)[1 if len(values) >= ENOUGH_FOR_ONE_OUT else 0]
+
+
 def _growth(name: str, values: list[int], most: int) -> list[str]:
     third = max(len(values) // 3, 1)
-    before, after = min(values[:third]), min(values[-third:])
+    before, after = _low(values[:third]), _low(values[-third:])
     return [f"{name}: {before} grew to {after} ({values})"] if after > before + most else []

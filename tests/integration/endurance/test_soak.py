@@ -161,6 +161,11 @@ def test_what_only_grows_is_a_leak_and_what_comes_and_goes_is_none(grown, named:
     )
 
 
+def test_a_single_look_at_a_part_that_was_about_to_be_made_is_no_leak(tmp_path: Path) -> None:
+    looks = [Footprint(1, 50 << 20, 15, 5), *(Footprint(1, 50 << 20, 18, 10) for _ in range(20))]
+    assert seen(tmp_path, *[looks[0]] * SETTLED_AFTER, *looks).leaks() == []
+
+
 LETS_GO = """
 import sys
 sys.path.insert(0, {tests!r})

@@ -162,8 +162,11 @@ def _where_all_wait(waiting: Sequence[Vital], done: Sequence[Vital], limit_s: fl
 def _waits_in_silence(waiting: Sequence[Vital], policy: Policy) -> Culprit | None:
     """Return the likeliest culprit where ranks wait in different lines and nothing is under way between any of them.
 
-    A slow transfer, for which they might wait so behind their update, would show.
+    A slow transfer, for which they might wait so behind their update, would show. What a program beside the job or another of a
+    rank's threads waits for would not.
     """
+    if any(v.may_be_woken for v in waiting):
+        return None
     links = [link for v in waiting for link in v.links or ()]
     if not all(v.links and v.stack for v in waiting) or len({v.stack for v in waiting}) == 1:
         return None

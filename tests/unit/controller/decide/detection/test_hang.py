@@ -381,6 +381,7 @@ def test_where_ranks_wait_in_different_lines_and_nothing_is_under_way_the_one_th
         behind_the_update(1, "recv (a.py:2)", BUSY),  # a slow transfer
         behind_the_update(1, "recv (a.py:2)", ()),  # nobody has looked
         behind_the_update(1, "all_reduce (a.py:3)"),
+        dataclasses.replace(behind_the_update(1, "recv (a.py:2)"), may_be_woken=True),
         behind_the_update(
             1, "recv (a.py:2)", (dataclasses.replace(QUIET[0], quiet_s=0.0),)
         ),  # over a device's own ways

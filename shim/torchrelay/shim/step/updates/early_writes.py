@@ -92,12 +92,11 @@ class EarlyWrites:
         Returns how often each tensor that was put back had been written to when it last held what it holds again, by its id.
         """
         self._uncounted.end()
-        versions = {}
         with torch.no_grad():
             for tensor, content, _ in self._kept:  # all of them: not every write is counted
                 if not is_freed(local(tensor)):
                     write(local(tensor).detach(), content)
-                versions[id(tensor)] = version_of(tensor)
+        versions = {id(tensor): version_of(tensor) for tensor, _, _ in self._kept}  # views of one memory count together
         copied_at = {id(tensor): version for tensor, _, version in self._kept}
         self._kept = [(tensor, content, versions.get(id(tensor), version)) for tensor, content, version in self._kept]
         if not versions:

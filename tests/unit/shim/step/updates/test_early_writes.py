@@ -65,6 +65,32 @@ def test_more_than_can_be_copied_in_each_step_is_left_alone(
     assert script.engine.updates.writes.copied_bytes == 0
 
 
+VIEWS = """
+    import torch
+    class Buffers:
+        def __init__(self):
+            self.whole = torch.zeros(2 * SIZE)
+            self.own = torch.split(self.whole, SIZE)[1]
+    def train(buffers):
+        for number in range(8):
+            buffers.own.mul_(0.5).add_(number)
+            buffers.whole[0] += 1
+            if number in FAILS:
+                fail()
+            step()
+        return buffers.own[0].item(), buffers.whole[0].item()
+    done = train(Buffers())
+"""
+
+
+@pytest.mark.parametrize("fails", [(3,), (2, 5)])
+def test_views_of_one_memory_go_back_together(fails: tuple[int, ...], script: LoopScript) -> None:
+    script.failures = len(fails)
+    names = script.run(VIEWS, SIZE=LARGE, FAILS=fails)
+    assert script.stood == ["body"] * len(fails)
+    assert names["done"] == (expected()[1], 8.0)
+
+
 GATHERED = """
     import torch
     class Part(torch.nn.Module):

@@ -144,6 +144,19 @@ def test_without_a_spare_the_lost_rank_starts_over_in_its_place(tmp_path: Path) 
     assert sorted(job.core.job.holders.values()) == ["n0.r0", "n0.r1"]
 
 
+def test_a_rank_whose_spare_could_not_take_it_over_starts_over_in_its_place(job: FakeJob) -> None:
+    job.die("n0.w1")
+    while "n0.s0" not in job.sent(msg.Plan):
+        node, message = job.due.popleft()
+        job.give(message, node)
+    generation = job.sent(msg.Plan)["n0.s0"].generation
+    job.say("n0.s0", msg.OrderFailed(generation, "Join", "MovedOnError: the others meet at boundary 3 now"))
+    job.settle()
+    (finished,) = job.told(events.MigrationFinished)
+    assert (finished.kind, finished.outcome) == ("rollback", "committed")
+    assert all(".r" in worker for worker in job.core.job.holders.values())
+
+
 def replicated(folder: Path, *full: str) -> FakeJob:
     """All ranks hold the same and copy it, no process is started for a lost one, and nobody can write to `full`."""
     job = FakeJob(folder, RANKS, 0, config={"buddy_every": 3, "respawn_limit": 0})

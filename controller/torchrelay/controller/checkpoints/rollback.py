@@ -247,6 +247,21 @@ class Rollback:
             self._outbox.to_agent(node, StartWorker(rank, self._in_place_of.get(rank, own)))
         return m.NoSpare(rank, f"rank {rank} waits for the process in which it starts over", soon=True)
 
+    def process_without_spare(self, rank: int) -> m.SpareChosen | m.NoSpare | None:
+        """Return as `process_for` for a rank that no spare is left for, since those that it had could not take it over.
+
+        It gets a place of its own, unless it had one before. None: there is none.
+        """
+        if rank in self._in_place:
+            return None
+        where = self.place_for(rank, self._in_place_of.values())
+        if not where.node:
+            return None
+        self._in_place.add(rank)
+        self._nodes[rank] = where.node
+        self._in_place_of[rank] = where.in_place_of
+        return self.process_for(rank)
+
     def starts_over(self, worker: str) -> bool:
         """Return whether the worker's rank goes on where it is, in a new process."""
         known = self._job.workers[worker]

@@ -92,6 +92,8 @@ class SpareChoice:
             return m.SpareChosen(rank, choice.worker, choice.reason)
         if kind == UNPLANNED and (self._again is not None or (self.respawns.is_on and not choice.soon)):
             return self._in_its_place(rank, choice, now_s)
+        if kind == ROLLBACK and not choice.soon and (found := self._rollback.process_without_spare(rank)) is not None:
+            return found
         if kind == RESUME and self._enters_elsewhere() and not choice.soon:
             return self.respawns.process_to_enter(rank)
         met = "" if choice.soon else first_reason(rank, job.join_failures)

@@ -143,8 +143,8 @@ def sizes_to_search(folder: Path) -> None:
     import yaml
 
     settings = {
-        "SUPERNET": {"MLP_RATIO": 3.0, "NUM_HEADS": 3, "EMBED_DIM": 48, "DEPTH": 3},
-        "SEARCH_SPACE": {"MLP_RATIO": [2, 3], "NUM_HEADS": [2, 3], "DEPTH": [1, 2, 3], "EMBED_DIM": [24, 36, 48]},
+        "SUPERNET": {"MLP_RATIO": 2.0, "NUM_HEADS": 3, "EMBED_DIM": 192, "DEPTH": 3},
+        "SEARCH_SPACE": {"MLP_RATIO": [1, 2], "NUM_HEADS": [2, 3], "DEPTH": [1, 2, 3], "EMBED_DIM": [96, 144, 192]},
     }
     (folder / "tiny.yaml").write_text(yaml.safe_dump(settings))
 

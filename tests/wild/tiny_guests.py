@@ -194,7 +194,7 @@ def tracked_things(folder: Path) -> None:
     settings = {
         "META_ARC": "siamrpn_alex_dwxcorr",
         "BACKBONE": {
-            "TYPE": "alexnetlegacy", "KWARGS": {"width_mult": 0.0625}, "TRAIN_LAYERS": ["layer4", "layer5"],
+            "TYPE": "alexnet", "KWARGS": {"width_mult": 0.0625}, "TRAIN_LAYERS": ["layer4", "layer5"],
             "TRAIN_EPOCH": 2, "LAYERS_LR": 0.1,
         },
         "ADJUST": {"ADJUST": False},

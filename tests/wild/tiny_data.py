@@ -16,6 +16,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 import tiny_fields
+import tiny_guests
 import tiny_runs
 import tiny_sets
 import tiny_strangers
@@ -441,6 +442,14 @@ MAKERS = {
         tiny_strangers.tokens_of_two_kinds,
         tiny_strangers.llama_to_adapt,
         tiny_strangers.written_words,
+        tiny_guests.things_told,
+        tiny_guests.crawled_texts,
+        tiny_guests.carts,
+        tiny_guests.cats_and_dogs,
+        tiny_guests.outlined_things,
+        tiny_guests.sizes_to_search,
+        tiny_guests.llama_of_old,
+        tiny_guests.tracked_things,
     )
 }
 

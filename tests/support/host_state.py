@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from typing import Any
 
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import encode
+from torchrelay.shim.capture.records.compare import Comparison
+from torchrelay.shim.capture.records.difference import Difference
+from torchrelay.shim.capture.records.encode import EncodedNode
 from torchrelay.shim.capture.records.rebuild import StateRebuild
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.walks.walk import Walk
@@ -31,3 +35,8 @@ def carry(source: dict[str, Any], target: dict[str, Any], trees: ModuleTrees | N
     rebuild.resolve(encode.decode(pickle.loads(journal(source, trees))))
     rebuild.fill()
     return rebuild
+
+
+def differences(then: Sequence[EncodedNode], now: Sequence[EncodedNode], *more: Any, **named: Any) -> list[Difference]:
+    """`more`, `named`: what else `Comparison` is given."""
+    return Comparison(then, now, *more, **named).run()

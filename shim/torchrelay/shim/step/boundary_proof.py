@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.models.modules import ModuleTrees
-from torchrelay.shim.capture.records.compare import Comparison, differences
+from torchrelay.shim.capture.records import undo
+from torchrelay.shim.capture.records.compare import Comparison
 from torchrelay.shim.capture.records.difference import Difference
-from torchrelay.shim.capture.records.encode import decode, encode_whole
+from torchrelay.shim.capture.records.encode import EncodedNode, decode, encode_whole
+from torchrelay.shim.capture.records.put_entries import CannotPutError, put_entries
 from torchrelay.shim.capture.state.host_state import HostState, path_of
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.small import TensorValue, take
@@ -24,6 +26,7 @@ from torchrelay.shim.journal.payload import BoundaryJournal
 from torchrelay.shim.journal.script_modules import script_frames
 from torchrelay.shim.journal.writer import note_iterators
 from torchrelay.shim.observe.origins import where_made
+from torchrelay.shim.step import written_meanwhile
 
 if TYPE_CHECKING:
     from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
@@ -32,24 +35,61 @@ if TYPE_CHECKING:
 _NAMED = 3
 """Differences in one message."""
 
+_PUT_BY_THEMSELVES = frozenset({Kind.ATTRS, Kind.DICT, Kind.LIST, Kind.DEQUE})
+
 
 def check_gone_back(engine: Engine, commit: BoundarySnapshot) -> None:
     """Raise StateMismatchError, naming what is not as it was, if a rank that has gone back is not at its boundary."""
-    now = look(engine, commit.activation.frame)
     then = commit.state
+    seen = _Seen(decode(encode_whole(then)))
 
-    def same(a: int, b: int) -> bool:
-        return then.nodes[a].kind is Kind.LOOPS or then.nodes[a].obj is now.nodes[b].obj
+    def compare() -> list[Difference]:
+        now = look(engine, commit.activation.frame)
 
-    comparison = Comparison(decode(encode_whole(then)), decode(encode_whole(now)), same=same)
-    found = comparison.run()
-    found += _rebound(then, now, comparison.partner)
-    if not rng.same(rng.capture(), commit.rng):
-        found.append(Difference("a random generator of the process", "as at the boundary", "another one"))
+        def same(a: int, b: int) -> bool:
+            return then.nodes[a].kind is Kind.LOOPS or then.nodes[a].obj is now.nodes[b].obj
+
+        found = seen.compare(now, Comparison(seen.then, decode(encode_whole(now)), same=same))
+        found += _rebound(then, now, seen.partner)
+        if not rng.same(rng.capture(), commit.rng):
+            found.append(Difference("a random generator of the process", "as at the boundary", "another one"))
+        return found
+
+    def undo_again() -> None:
+        number_of = {there: number for number, there in seen.partner.items()}
+        for difference in seen.found:
+            number = number_of.get(difference.node, -1)
+            if number < 0 or then.nodes[number].kind not in _PUT_BY_THEMSELVES:
+                raise CannotPutError(difference.path)
+            for place in (number, then.nodes[number].parent):  # its holder, too, where it is another object by now
+                if place >= 0 and then.nodes[place].kind in _PUT_BY_THEMSELVES:
+                    undo.undo_node(then.nodes[place])
+
+    found = written_meanwhile.settled(compare, undo_again)
     if found:
         raise StateMismatchError(
-            f"after it went back, this rank is not what it was at boundary {commit.boundary}: {described(found, now)}"
+            f"after it went back, this rank is not what it was at boundary {commit.boundary}: {described(found, seen.now)}"
         )
+
+
+class _Seen:
+    """What the last look has found. `then`: what is to be there."""
+
+    def __init__(self, then: Sequence[EncodedNode]) -> None:
+        self.then = then
+        self.now = HostState()
+        self.found: list[Difference] = []
+        self.partner: dict[int, int] = {}
+
+    def compare(self, now: HostState, comparison: Comparison) -> list[Difference]:
+        self.now = now
+        self.found = comparison.run()
+        self.partner = comparison.partner
+        return self.found
+
+    def put_back(self) -> None:
+        """Put what differs back. Raises CannotPutError."""
+        put_entries(self.then, self.now, self.partner, self.found)
 
 
 def check_entered(
@@ -70,14 +110,19 @@ def differences_on_entry(
     engine: Engine, journal: BoundaryJournal, trees: Sequence[Any], innermost: FrameType, left: Collection[int]
 ) -> tuple[list[Difference], HostState]:
     """Return what is not as the journal says, and the state that was looked at. Device tensors are not compared."""
-    now = look(engine, innermost)
-    comparison = Comparison(decode(journal.nodes), decode(encode_whole(now)), trees, left=left)
-    found = comparison.run()
+    seen = _Seen(decode(journal.nodes))
+
+    def compare() -> list[Difference]:
+        now = look(engine, innermost)
+        return seen.compare(now, Comparison(seen.then, decode(encode_whole(now)), trees, left=left))
+
+    found = written_meanwhile.settled(compare, seen.put_back)
+    now = seen.now
     records = engine.writer.records_below(now, engine.tracker.stack)
     for number, record in journal.loaders.items():
-        there = records.get(comparison.partner.get(number, -1))
+        there = records.get(seen.partner.get(number, -1))
         if there is not None and there.drawn != record.drawn:
-            path = path_of(decode(journal.nodes), number)
+            path = path_of(seen.then, number)
             found.append(Difference(path, f"drawn from {record.drawn} times", f"drawn from {there.drawn} times"))
     for activation, link in zip(engine.tracker.stack, journal.links):
         if (activation.site, activation.entry, activation.heads) != (link.site, link.entry, link.heads):
@@ -91,14 +136,22 @@ def check_at_gate(
     """Raise StateMismatchError if a process is not, at its gate in a shadow step, what the lost rank was there."""
     engine.trees.arrays.settle()  # the step has made some
     assert engine.commit is not None
-    now = look(engine, innermost, engine.commit.state)
+    boundary = engine.commit.state
+    seen = _Seen(decode(nodes))
 
-    def read(number: int) -> TensorValue:
-        return take(now.nodes[number].obj)
+    def compare() -> list[Difference]:
+        now = look(engine, innermost, boundary)
 
-    found = differences(decode(nodes), decode(encode_whole(now)), trees, left=left, read=read)
+        def read(number: int) -> TensorValue:
+            return take(now.nodes[number].obj)
+
+        return seen.compare(now, Comparison(seen.then, decode(encode_whole(now)), trees, left=left, read=read))
+
+    found = written_meanwhile.settled(compare, seen.put_back)
     if found:
-        raise StateMismatchError(f"this process is not what the lost rank was at its gate: {described(found, now)}")
+        raise StateMismatchError(
+            f"this process is not what the lost rank was at its gate: {described(found, seen.now)}"
+        )
 
 
 def look(engine: Engine, innermost: FrameType, boundary: HostState | None = None) -> HostState:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+import threading
 from typing import Any
 
 import pytest
@@ -82,6 +83,29 @@ def test_what_was_not_put_back_is_named_with_its_line(
     leave_out(monkeypatch, kind)
     with pytest.raises(StateMismatchError, match=rf"at boundary 2: {path} \(bound at \S+/script.py:\d+\)"):
         run(script, METERS)
+
+
+def test_what_another_thread_writes_meanwhile_is_put_back_once_more(
+    script: LoopScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_back = undo.undo_node
+    written = []
+
+    def beside_a_thread(node: StateNode) -> None:
+        if type(node.obj).__name__ == "Meter" and not written:
+            written.append(node)
+        else:
+            put_back(node)
+
+    monkeypatch.setattr(undo, "undo_node", beside_a_thread)
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait, daemon=True)
+    thread.start()
+    names = run(script, METERS)
+    end.set()
+    thread.join()
+    assert written
+    assert names["meters"]["loss"].total == 4
 
 
 def test_a_buffer_that_the_step_has_bound_anew_is_seen_where_nothing_binds_the_old_one(

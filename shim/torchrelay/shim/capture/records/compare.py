@@ -57,25 +57,15 @@ _LED = frozenset({Kind.LOADER, Kind.LOADER_ITER, Kind.REPLAY_POINT, Kind.CYCLE})
 """What comes next from these is told by the record of what was drawn, not by their content."""
 
 
-def differences(
-    then: Sequence[EncodedNode],
-    now: Sequence[EncodedNode],
-    trees: Sequence[Any] = (),
-    same: Callable[[int, int], bool] | None = None,
-    left: Collection[int] = (),
-    read: Callable[[int], TensorValue] | None = None,
-) -> list[Difference]:
-    """Return where `now` differs from `then`, at most MAX_DIFFERENCES. What `now` has besides in its variables does not count.
+class Comparison:
+    """Where `now` differs from `then`. What `now` has besides in its variables does not count.
 
     `trees`: of the set-up that `then` belongs to, as its journal has them. `same(a, b)`: whether node `a` of `then` and node `b` of
     `now` are one object, where both states are of the same process. `left`: nodes of `then` that were not carried into the process
     of `now`, which keeps its own objects in their places. `read(b)`: the content of tensor `b` of `now`, for tensors that `then`
     has by value though they are large: a gate's journal has what only the lost rank's step had made.
     """
-    return Comparison(then, now, trees, same, left, read).run()
 
-
-class Comparison:
     def __init__(
         self,
         then: Sequence[EncodedNode],
@@ -99,6 +89,7 @@ class Comparison:
         self._at = (-1, -1)
 
     def run(self) -> list[Difference]:
+        """Return what differs, at most MAX_DIFFERENCES."""
         roots = {(node.kind, node.key): number for number, node in enumerate(self._now) if node.parent < 0}
         below_then = _children(self._then)
         below_now = _children(self._now)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from support.host_state import carry, take
+from support.host_state import carry, differences, take
 
 from torchrelay.shim.capture.models import optimizer_order
-from torchrelay.shim.capture.records.compare import differences
 from torchrelay.shim.capture.records.effects import effects
 from torchrelay.shim.capture.records.encode import decode, encode
 from torchrelay.shim.capture.values.kinds import Kind

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy
 import pytest
-from support.host_state import carry, take
+from support.host_state import carry, differences, take
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.records import encode, undo
-from torchrelay.shim.capture.records.compare import differences
 from torchrelay.shim.capture.values.array_windows import Window, is_window, window_of
 from torchrelay.shim.capture.values.kinds import Kind
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy
 import pytest
-from support.host_state import carry, no_saves, take
+from support.host_state import carry, differences, no_saves, take
 
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import encode, undo
-from torchrelay.shim.capture.records.compare import differences
 from torchrelay.shim.capture.records.rebuild import StateRebuild
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.values.large_arrays import LargeArrays

@@ -10,10 +10,10 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from support.host_state import carry, take
+from support.host_state import carry, differences, take
 
 from torchrelay.shim.capture.models.modules import ModuleTrees
-from torchrelay.shim.capture.records.compare import MAX_DIFFERENCES, differences
+from torchrelay.shim.capture.records.compare import MAX_DIFFERENCES
 from torchrelay.shim.capture.records.difference import Difference
 from torchrelay.shim.capture.records.encode import decode, encode, encode_whole
 from torchrelay.shim.capture.records.set_up_trees import begin_set_up

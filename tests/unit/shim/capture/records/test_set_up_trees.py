@@ -11,12 +11,12 @@ from typing import Any, cast
 
 import pytest
 import torch
-from support.host_state import no_saves, take
+from support.host_state import differences, no_saves, take
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.models import module_parts
 from torchrelay.shim.capture.models.modules import ModuleTrees
-from torchrelay.shim.capture.records import compare, encode, set_up_trees
+from torchrelay.shim.capture.records import encode, set_up_trees
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.join.put_state import put_state
 from torchrelay.shim.journal import payload
@@ -347,5 +347,5 @@ def test_modules_that_are_bound_elsewhere_are_a_difference() -> None:
     source, other = trainer(), trainer()
     source["loss"].model = source["wrapped"]
     written = [encode.decode(encode.encode_whole(take(space))) for space in (source, other)]
-    found = [str(difference) for difference in compare.differences(*written)]
+    found = [str(difference) for difference in differences(*written)]
     assert "script.loss.model was a Wrapper and is another object" in found

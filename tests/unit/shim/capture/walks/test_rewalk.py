@@ -14,11 +14,10 @@ from typing import Any
 import numpy
 import pytest
 import torch
-from support.host_state import take
+from support.host_state import differences, take
 
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import encode, undo
-from torchrelay.shim.capture.records.compare import differences
 from torchrelay.shim.capture.records.encode import REF, TUPLE
 from torchrelay.shim.capture.state import shared
 from torchrelay.shim.capture.state.change_detection import WalkAnew

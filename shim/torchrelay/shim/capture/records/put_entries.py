@@ -1,0 +1,88 @@
+"""Put single entries of recorded objects back where they stand in this process, which has these objects already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torchrelay.shim.capture.records.difference import Difference
+from torchrelay.shim.capture.records.encode import EncodedNode
+from torchrelay.shim.capture.state.host_state import HostState, Inside
+from torchrelay.shim.capture.state.parts import set_attributes
+from torchrelay.shim.capture.state.tags import REF, TUPLE
+from torchrelay.shim.capture.values.base_types import (
+    deque_items,
+    dict_items,
+    list_items,
+    make_tuple,
+    put_deque_items,
+    put_dict_items,
+    put_list_items,
+)
+from torchrelay.shim.capture.values.kinds import Kind
+
+
+class CannotPutError(Exception):
+    """What differs is no single value of a list, a dict, a deque or an attribute."""
+
+
+def put_entries(
+    then: Sequence[EncodedNode], now: HostState, partner: Mapping[int, int], found: Sequence[Difference]
+) -> None:
+    """Put each entry that differs, as `then` has it. `partner`: node of `then` -> node of `now`.
+
+    Raises CannotPutError where one of them cannot be put by itself; others may have been put by then.
+    """
+    number_of = {there: number for number, there in partner.items()}
+    for difference in found:
+        number = number_of.get(difference.node)
+        if number is None:
+            raise CannotPutError(difference.path)
+        _put(then[number], now.nodes[difference.node].obj, _own_key(difference.key), now, partner)
+
+
+def _own_key(key: Any) -> Any:
+    """Return the key of an object's own entry: what stands in a tuple belongs to whoever holds that."""
+    while isinstance(key, Inside):
+        key = key.key
+    return key
+
+
+def _put(node: EncodedNode, obj: Any, key: Any, now: HostState, partner: Mapping[int, int]) -> None:
+    content = node.content
+    if node.kind is Kind.ATTRS and key in content:
+        set_attributes(obj, {key: _value(content[key], now, partner)}, remove_new=False)
+    elif node.kind is Kind.DICT:
+        put_dict_items(obj, _items(content, dict_items(obj), key, now, partner))
+    elif node.kind is Kind.LIST and isinstance(content, list):
+        put_list_items(obj, _sequence(content, list_items(obj), key, now, partner))
+    elif node.kind is Kind.DEQUE:
+        put_deque_items(obj, _sequence(content, deque_items(obj), key, now, partner))
+    else:
+        raise CannotPutError(str(key))
+
+
+def _items(
+    content: dict[Any, Any], there: dict[Any, Any], key: Any, now: HostState, partner: Mapping[int, int]
+) -> dict[Any, Any]:
+    if key in content:
+        return {**there, key: _value(content[key], now, partner)}
+    if key in there:  # it has come to be meanwhile
+        return {name: value for name, value in there.items() if name != key}
+    raise CannotPutError(str(key))
+
+
+def _sequence(content: list[Any], there: list[Any], key: Any, now: HostState, partner: Mapping[int, int]) -> list[Any]:
+    if key is None:  # it is longer, or shorter
+        return [_value(value, now, partner) for value in content]
+    return [*there[:key], _value(content[key], now, partner), *there[key + 1 :]]
+
+
+def _value(value: Any, now: HostState, partner: Mapping[int, int]) -> Any:
+    if type(value) is not tuple:
+        return value
+    if value[0] == REF and value[1] in partner:
+        return now.nodes[partner[value[1]]].obj
+    if value[0] == TUPLE:
+        return make_tuple(value[1] or tuple, [_value(item, now, partner) for item in value[2]])
+    raise CannotPutError(str(value[0]))

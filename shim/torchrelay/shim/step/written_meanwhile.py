@@ -1,0 +1,40 @@
+"""What threads of the script write while their rank is brought to a boundary is put back once more, and looked at again.
+
+A progress bar that a thread draws keeps when it was drawn, and goes on to be drawn beside a migration. What such a thread has
+written is not as the boundary has it by the time that somebody looks. The proof is as strict as ever: there has to be a look that
+finds no difference at all.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from torchrelay.shim.capture.records.difference import Difference
+from torchrelay.shim.capture.records.put_entries import CannotPutError
+
+_ROUNDS = 20
+_OWN = "torchrelay-"
+"""How the names of torchrelay's threads begin."""
+
+
+def others_run() -> bool:
+    """Return whether another thread runs in this process that is not torchrelay's."""
+    here = threading.current_thread()
+    return any(thread is not here and not thread.name.startswith(_OWN) for thread in threading.enumerate())
+
+
+def settled(
+    look: Callable[[], Sequence[Difference]], put_back: Callable[[], None], run: Callable[[], bool] = others_run
+) -> list[Difference]:
+    """Return what still differs once what other threads have written was put back. `put_back`: what the last look has found."""
+    found = [*look()]
+    for _ in range(_ROUNDS):
+        if not found or not run():
+            break
+        try:
+            put_back()
+        except CannotPutError:
+            break
+        found = [*look()]
+    return found

@@ -33,7 +33,11 @@ def crawled_texts(folder: Path) -> None:
         (folder / "c4" / part).mkdir(parents=True)
         for number in range(files):
             rows = [
-                {"text": text(90 + n % 30, 1000 * number + n), "timestamp": "2019-04-25T12:57:54Z", "url": f"http://{n}"}
+                {
+                    "text": text(90 + n % 30, 1000 * number + n),
+                    "timestamp": "2019-04-25T12:57:54Z",
+                    "url": f"http://{n}",
+                }
                 for n in range(40)
             ]
             (folder / "c4" / part / f"{number}.json").write_text("\n".join(json.dumps(row) for row in rows) + "\n")
@@ -132,7 +136,9 @@ def outlined_things(folder: Path) -> None:
         names = [f"2007_{number:06}" for number in range(first, first + count)]
         (place / "ImageSets" / "Segmentation" / f"{part}.txt").write_text("\n".join(names) + "\n")
         for name in names:
-            Image.fromarray(draw.integers(0, 255, (44, 52, 3), dtype=np.uint8)).save(place / "JPEGImages" / f"{name}.jpg")
+            Image.fromarray(draw.integers(0, 255, (44, 52, 3), dtype=np.uint8)).save(
+                place / "JPEGImages" / f"{name}.jpg"
+            )
             mask = np.kron(draw.integers(0, 21, (11, 13)), np.ones((4, 4))).astype(np.uint8)
             mask[:2] = 255
             Image.fromarray(mask).save(place / "SegmentationClass" / f"{name}.png")

@@ -126,10 +126,10 @@ def watch(
     """Since something was new: the place, and whether the code is surely not inside of C there."""
     while same < _LEAST_SAMPLES or clock() - new_s < watch_s / 2:
         sleep(SAMPLE_S)
-        frame = look()
-        if frame is None:
+        seen_now = _sample(look())
+        if seen_now is None:
             return "moving"
-        sight = _sight(frame)
+        sight, place, runs = seen_now
         same += 1
         if sight not in known:
             if clock() - start_s > 2 * watch_s:
@@ -138,9 +138,19 @@ def watch(
             same = 0
             new_s = clock()
             seen.clear()
-        seen.append(((id(frame.f_code), frame.f_lasti), _runs(frame)))
+        seen.append((place, runs))
     late = seen[len(seen) // 2 :]  # on its way to a long call of C it may be at several places, too
     return "circling" if any(runs for _, runs in late) or len({place for place, _ in late}) > 1 else "still"
+
+
+def _sample(frame: FrameType | None) -> tuple[Sight, tuple[int, int], bool] | None:
+    """Return the sight, the place and whether the code surely runs there; None without a frame.
+
+    Nobody holds the frame behind that: what it has at hand would outlive its function, such as a data set that is to be closed.
+    """
+    if frame is None:
+        return None
+    return _sight(frame), (id(frame.f_code), frame.f_lasti), _runs(frame)
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 import threading
 import time
@@ -178,6 +179,23 @@ def test_what_the_thread_lets_go_of_after_it_was_watched_is_free() -> None:
         assert not freed.is_set()
         watched.set()
         assert freed.wait(10)
+
+
+def test_what_ends_between_two_looks_is_free_at_once() -> None:
+    """A script opens its data set anew in each epoch's function, and may not have it open twice."""
+    opened: list[weakref.ref[Box]] = []
+
+    def epoch() -> FrameType:
+        data = Box()
+        opened.append(weakref.ref(data))
+        return sys._getframe()
+
+    def sleep(_: float) -> None:
+        assert [data() for data in opened] == [None] * len(opened)
+
+    times_s = itertools.count()
+    assert watch(epoch, 5.0, sleep, lambda: next(times_s)) in ("moving", "circling", "still")
+    assert len(opened) > 3
 
 
 def test_calls_of_ours_are_left_out() -> None:

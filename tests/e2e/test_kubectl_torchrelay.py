@@ -17,7 +17,7 @@ import pytest
 from support.kube_install import Installation
 from support.training_pods import NODES, Training
 
-NODE = "node-of-a-test"
+NODE = NODES[-1]
 
 
 STEP = 20
@@ -69,6 +69,8 @@ def on_a_terminal(*words: str, until: str, key: str) -> tuple[int, str]:
 
 @pytest.mark.core
 def test_a_node_is_barred_listed_and_cleared(torchrelay: Installation) -> None:
+    unknown = ask("quarantine", "add", "node-of-nobody", "--reason", "a test")
+    assert (unknown.returncode, "there is no node node-of-nobody" in unknown.stderr) == (2, True), unknown
     barred = ask("quarantine", "add", NODE, "--reason", "a test")
     assert barred.returncode == 0, barred.stderr
     for condition in ("InForce", "Drained"):

@@ -18,8 +18,6 @@ from support.kube_install import Installation
 from support.training_pods import NODES, Training
 
 NODE = NODES[-1]
-
-
 STEP = 20
 FOUND = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 

@@ -123,9 +123,6 @@ class HangWatch:
                 worker = self._job.holder(culprit.rank)
                 if worker.stopped_since_s is None:
                     self._suspect = worker  # a process is stopped by somebody else
-                self._blamed[culprit.rank] = (
-                    worker.seen_boundary if worker.progress is None else worker.progress.boundary
-                )
                 raised = m.SuspicionRaised(culprit.rank, culprit.reason, _since_s(worker, culprit, now_s))
                 self._driver.begin(raised, now_s)
         elif phase is Phase.SUSPECTED:

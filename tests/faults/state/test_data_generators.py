@@ -44,3 +44,16 @@ def test_a_draw_that_begins_an_epoch_of_kept_workers_is_done_again(
 def test_so_they_do_in(kind: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
     run = relay(tmp_path, SCRIPT, kind, ranks=RANKS, spares=2, inject=FAULTS)
     assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, list(FAULTS), 2)
+
+
+@pytest.mark.slow
+@pytest.mark.core
+@pytest.mark.parametrize("kind", few(1, ["loop", "kept"]))
+def test_a_rank_that_has_its_batches_from_another_one_is_replaced(
+    kind: str, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    """Its generator is entered where it stood: none of its code runs in a new process, where nobody would answer."""
+    script = "read_by_one.py"
+    faults = ["kill:rank=1,step=5,phase=backward", "kill:rank=0,step=8,phase=forward", "kill:rank=1,step=13,phase=data"]
+    run = relay(tmp_path, script, kind, ranks=RANKS, spares=len(faults), inject=faults)
+    assert_unharmed(run, undisturbed(script, kind, ranks=RANKS), RANKS, faults, len(faults))

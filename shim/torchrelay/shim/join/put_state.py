@@ -60,12 +60,12 @@ def put_state(
     Returns the nodes that are not carried, as `StateRebuild.left`. Raises StateMismatchError.
     """
     nodes = decode(encoded)
-    rebuild = _resolved(engine, nodes, innermost, whole=loaders is not None, at_gate=at_gate)
+    rebuild = _resolved(engine, nodes, innermost, loaders, at_gate=at_gate)
     _put_bases(nodes, rebuild.objects, trees)
     kept: list[Any] = []
     if draw is not None:
         kept = _draw_again(engine, rebuild, last_draw.WrittenDraw.of(draw))
-        rebuild = _resolved(engine, nodes, innermost, whole=False)
+        rebuild = _resolved(engine, nodes, innermost)
     _fill_early(rebuild, (loaders or {}).values())
     for number, record in (loaders or {}).items():
         there = rebuild.objects[number]
@@ -172,9 +172,17 @@ def _draw_again(engine: Engine, rebuild: StateRebuild, draw: last_draw.WrittenDr
 
 
 def _resolved(
-    engine: Engine, nodes: list[EncodedNode], innermost: FrameType, *, whole: bool, at_gate: bool = False
+    engine: Engine,
+    nodes: list[EncodedNode],
+    innermost: FrameType,
+    loaders: dict[int, payload.LoaderRecord] | None = None,
+    *,
+    at_gate: bool = False,
 ) -> StateRebuild:
-    """Resolve the nodes. Generators that have not begun here, and so lack what they draw from, are drawn from once."""
+    """Resolve the nodes. `loaders`: iterators that are made later, if all is to be put.
+
+    Generators that have not begun here, and so lack what nothing but their code makes, are drawn from once then.
+    """
     begun: list[Any] = []
     while True:
         loops = [activation.iterator for activation in engine.tracker.stack]
@@ -208,7 +216,12 @@ def _resolved(
         for node, array in rebuild.each(Kind.NDARRAY):
             if is_by_value(node.content):
                 engine.trees.arrays.keep(array)
-        wanting = generators_to_begin(rebuild, nodes) if whole else iter(())
+        to_come = {
+            number
+            for number, record in (loaders or {}).items()
+            if record.loader >= 0 and rebuild.objects[record.loader] is not ABSENT
+        }
+        wanting = generators_to_begin(rebuild, nodes, to_come) if loaders is not None else iter(())
         known = {*begun, *engine.draws.made_generators}
         generator = next((g for g in wanting if g not in known), None)
         if generator is None:

@@ -6,7 +6,7 @@ They are put to where they stood. What data loaders below them have yielded come
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from types import CellType
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.state.change_detection import WalkAnew
 from torchrelay.shim.capture.state.edges import not_plain
 from torchrelay.shim.capture.state.host_state import StateNode
+from torchrelay.shim.capture.state.tags import REF
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
@@ -192,16 +193,18 @@ def fill_where_alike(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None
         _fill_generator(rebuild, node, obj)
 
 
-def generators_to_begin(rebuild: StateRebuild, nodes: list[EncodedNode]) -> Iterator[Any]:
+def generators_to_begin(rebuild: StateRebuild, nodes: list[EncodedNode], to_come: Container[int] = ()) -> Iterator[Any]:
     """Yield generators of set-up that have to begin here, since they lack something that is not made without them.
 
-    They have not begun here, and had begun where they were recorded.
+    They have not begun here, and had begun where they were recorded. `to_come`: nodes that have no object yet, and are made later.
     """
     lacking = {
-        number for number, obj in enumerate(rebuild.objects) if obj is ABSENT and nodes[number].kind is not Kind.GONE
+        number
+        for number, obj in enumerate(rebuild.objects)
+        if obj is ABSENT and nodes[number].kind is not Kind.GONE and number not in to_come
     }
     for number in [*lacking]:
-        while number >= 0 and (number := nodes[number].parent) not in lacking:
+        while (number := nodes[number].parent) >= 0 and number not in lacking:
             lacking.add(number)
     for number, node in enumerate(nodes):
         obj = rebuild.objects[number]
@@ -213,8 +216,13 @@ def generators_to_begin(rebuild: StateRebuild, nodes: list[EncodedNode]) -> Iter
         if not stands.has_not_begun(obj) or now.stand.at == place[1]:
             continue
         own = {**now.values, **now.cells}
-        known = {**rebuild.mapping(values, own), **rebuild.mapping(cells, own)}
-        if number in lacking or len(known) < len(values) + len(cells):
+        unknown = [
+            value
+            for part in (values, cells)
+            for name, value in part.items()
+            if rebuild.decode(value, own.get(name, ABSENT)) is ABSENT
+        ]
+        if number in lacking or any(value[0] != REF or value[1] not in to_come for value in unknown):
             yield obj
 
 

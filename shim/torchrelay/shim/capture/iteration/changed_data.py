@@ -1,8 +1,10 @@
-"""Write down what a loader's worker has changed in its data set, beside plain attributes and generators.
+"""Write down what a loader's worker has changed in its data set, beside plain attributes and generators, and in the script's
+variables.
 
 That may be a cache of items, or a list that grows. It is written for a new worker, whose data set is as this one was when its
 worker had begun. An object that was there then, and is unchanged, is referred to by its place. A tensor that looks into the memory
-of such an object, as items of a data set in memory do, is written as such.
+of such an object, as items of a data set in memory do, is written as such. A container that a variable leads to gets its content
+in its place, since others may hold it.
 """
 
 from __future__ import annotations
@@ -10,19 +12,25 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any, NamedTuple
 
 import torch
 
 from torchrelay.shim.adapters.tensors.tensor_classes import has_graph
-from torchrelay.shim.capture.iteration.marks import COLLATE, Mark, Where
+from torchrelay.shim.capture.iteration import generator_states
+from torchrelay.shim.capture.iteration import marks as data_marks
+from torchrelay.shim.capture.iteration.marks import ATOMS, COLLATE, Mark, Where
 from torchrelay.shim.capture.state.parts import attributes
 from torchrelay.shim.capture.values import small
+from torchrelay.shim.capture.values.kinds import PLAIN
 
 MOST_BYTES = 256 << 10
 """The most bytes of one worker. They stand in each journal of the epoch, which is written in each step."""
 
 Marks = Mapping[Where, Mark]
+_BY_NAME = (type, FunctionType, BuiltinFunctionType, ModuleType, tuple)
+"""Nobody asks which object of these it is: they are found by their names, or cannot be changed."""
 
 
 class _Limited(io.BytesIO):
@@ -39,21 +47,27 @@ class _Limited(io.BytesIO):
 class _Writer(pickle.Pickler):
     def __init__(self, written: Any, owners: Sequence[Any], unchanged: Marks) -> None:
         super().__init__(written, pickle.HIGHEST_PROTOCOL)
-        self._owners = {id(owner): number for number, owner in enumerate(owners)}
-        self._known = {id(obj): (where, place) for where, place, obj in _objects(unchanged)}
+        self._owners = {**data_marks.containers(), **{id(owner): number for number, owner in enumerate(owners)}}
+        data = {where: mark for where, mark in unchanged.items() if type(where[0]) is int}
+        self._known = {id(obj): (where, place) for where, place, obj in _objects(data)}
+        self._of_variables = {
+            id(obj) for where, mark in unchanged.items() if where not in data for obj in mark.met if _is_one_object(obj)
+        }
         self._memory = {
             obj.untyped_storage().data_ptr(): (where, place, obj)
-            for where, place, obj in _objects(unchanged)
+            for where, place, obj in _objects(data)
             if type(obj) is torch.Tensor and obj.layout is torch.strided and obj.numel()
         }
         self._without_order = {where for where, mark in unchanged.items() if any(map(_has_no_order, mark.met))}
 
     def persistent_id(self, obj: Any) -> Any:
         if id(obj) in self._owners:
-            return "data set", self._owners[id(obj)]
+            return "owner", self._owners[id(obj)]
         if id(obj) in self._known:
             where, place = self._known[id(obj)]
             return "known", self._told(where), place
+        if id(obj) in self._of_variables:
+            raise pickle.PicklingError("part of a variable that is not told of")
         if not isinstance(obj, torch.Tensor):
             return None
         if type(obj) is not torch.Tensor or has_graph(obj) or obj.layout is not torch.strided:
@@ -79,6 +93,10 @@ def _objects(marks: Marks) -> Iterator[tuple[Where, int, Any]]:
             yield where, place, obj
 
 
+def _is_one_object(obj: Any) -> bool:
+    return type(obj) not in PLAIN and not isinstance(obj, _BY_NAME)
+
+
 def _has_no_order(obj: Any) -> bool:
     return isinstance(obj, (set, frozenset)) and len(obj) > 1
 
@@ -91,8 +109,8 @@ class _Reader(pickle.Unpickler):
 
     def persistent_load(self, pid: Any) -> Any:
         what, *where = pid
-        if what == "data set":
-            return self._owners[where[0]]
+        if what == "owner":
+            return self._owners[where[0]] if type(where[0]) is int else data_marks.variable(where[0])
         if what == "value":
             return small.build(small.TensorValue(*where[0]))
         there = self._begun[where[0]].met[where[1]]
@@ -103,24 +121,51 @@ class _Reader(pickle.Unpickler):
 
 
 def write(owners: Sequence[Any], begun: Marks, now: Marks) -> bytes | None:
-    """Return what a worker has changed in the data sets, empty for nothing; None if it cannot be carried.
+    """Return what a worker has changed in the data sets and variables, empty for nothing; None if it cannot be carried.
 
     `begun`, `now`: marks of when it had begun, and of this moment.
     """
     names = [where for where in {**begun, **now} if _digest(begun, where) != _digest(now, where)]
     if not names:
         return b""
-    if any(number < 0 or not name for number, name in names):
+    if any(not name for _, name in names):
         return None
-    unchanged = {where: mark for where, mark in now.items() if where not in names}
-    values = [(number, name, attributes(owners[number])[name]) for number, name in names if (number, name) in now]
     gone = [where for where in names if where not in now]
+    there = [where for where in names if where in now]
+    unchanged = {where: mark for where, mark in now.items() if where not in names}
     written = _Limited()
     try:
+        values = [(where, _value(owners, where, begun)) for where in there]
         _Writer(written, owners, unchanged).dump((values, gone))
     except Exception:  # noqa: BLE001 - whatever the script's objects do when they are asked, it goes on
         return None
     return written.getvalue()
+
+
+def _value(owners: Sequence[Any], where: Where, begun: Marks) -> Any:
+    """Return what is written of an attribute or a variable: of an object that a variable leads to, what is in it.
+
+    Raises PicklingError for a variable that has got another object which others may hold, too.
+    """
+    if type(where[0]) is int:
+        return attributes(owners[where[0]])[where[1]]
+    value = data_marks.variable(where)
+    if type(value) in ATOMS:
+        return value
+    met = begun[where].met if where in begun else []
+    if not met or met[0] is not value:
+        raise pickle.PicklingError("another object in a variable")
+    if generator_states.is_generator(value):
+        return _Within(generator_states.state_of(value))
+    if not data_marks.is_container(value):
+        raise pickle.PicklingError("an object whose content is not known")
+    return _Within(data_marks.content_of(value))
+
+
+class _Within(NamedTuple):
+    """What is put into the object that a variable leads to."""
+
+    content: Any
 
 
 def written(value: Any, owners: Sequence[Any], most_bytes: int) -> bytes | None:
@@ -144,9 +189,22 @@ def _digest(marks: Marks, where: Where) -> bytes | None:
 
 
 def put(written: bytes, owners: Sequence[Any], begun: Marks) -> None:
-    """Write the same into the data sets of a worker that has just begun."""
+    """Write the same into the data sets and variables of a worker that has just begun."""
     values, gone = _Reader(written, owners, begun).load()
-    for number, name, value in values:
-        object.__setattr__(owners[number], name, value)
-    for number, name in gone:
-        object.__delattr__(owners[number], name)
+    for where, value in values:
+        if type(where[0]) is int:
+            object.__setattr__(owners[where[0]], where[1], value)
+            continue
+        owner, name = data_marks.owner_of(where)
+        there = vars(owner).get(name)
+        if type(value) is not _Within:
+            setattr(owner, name, value)
+        elif generator_states.is_generator(there):
+            generator_states.put(there, value.content)
+        else:
+            data_marks.refill(there, value.content)
+    for where in gone:
+        if type(where[0]) is int:
+            object.__delattr__(owners[where[0]], where[1])
+        else:
+            delattr(*data_marks.owner_of(where))

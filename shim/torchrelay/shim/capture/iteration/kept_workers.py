@@ -23,9 +23,9 @@ from torch.utils import data as torch_data
 from torch.utils.data import _utils, dataloader
 
 from torchrelay.shim.capture import rng
-from torchrelay.shim.capture.iteration import changed_data, marks
+from torchrelay.shim.capture.iteration import changed_data, generator_states, marks
 from torchrelay.shim.capture.iteration.marks import data_sets
-from torchrelay.shim.capture.state.parts import dataset_parts, numpy_random_state
+from torchrelay.shim.capture.state.parts import dataset_parts
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
 
 MultiIter = dataloader._MultiProcessingDataLoaderIter
@@ -45,16 +45,11 @@ class _State(NamedTuple):
     data: tuple[_Data, ...]
     """The state of the data set and of those below it, in the order of `data_sets`."""
     others: bytes
-    """What else the worker has changed in these, as `changed_data` writes it."""
-
-
-class _Marks(NamedTuple):
-    data: dict[marks.Where, marks.Mark]
-    of_globals: bytes
+    """What else the worker has changed in these, and in the script's variables, as `changed_data` writes it."""
 
 
 # Pickle finds what it calls by a module's name, so what that works with can lie nowhere else.
-_begun: _Marks | None = None
+_begun: changed_data.Marks | None = None
 """In a worker: the marks of what is neither plain nor a generator, when it had begun."""
 _collate: Any = None
 """In a worker: the function that makes batches of items."""
@@ -90,11 +85,11 @@ def _begin(init_fn: Callable[[int], Any] | None, collate: Any, worker: int) -> N
     _begun = _mark(info)
 
 
-def _mark(info: Any) -> _Marks | None:
+def _mark(info: Any) -> changed_data.Marks | None:
     if info is None or info.dataset is None:
         return None
     found = marks.of_attributes(info.dataset, _collate)
-    return None if found is None else _Marks(found, marks.of_globals(data_sets(info.dataset)))
+    return None if found is None else {**found, **marks.of_variables(data_sets(info.dataset))}
 
 
 def are_seen(iterator: Any) -> bool:
@@ -153,17 +148,18 @@ def _in_trainer(seed: Any, token: int, worker: int, state: bytes) -> Any:
 def _take(info: Any) -> bytes:
     """Return the worker's state; empty if it has more than can be carried."""
     now = _mark(info)
-    if _begun is None or now is None or now.of_globals != _begun.of_globals:
+    if _begun is None or now is None:
         return b""
     owners = data_sets(info.dataset)
-    others = changed_data.write(owners, _begun.data, now.data)
+    others = changed_data.write(owners, _begun, now)
     if others is None:
         return b""
     data = []
     for owner in owners:
         plain, below = dataset_parts(owner)
-        kinds = {name: kind_of(type(v)) for name, v in below.items()}
-        states = {name: _generator(kinds[name], v) for name, v in below.items() if kinds[name] is not Kind.DATASET}
+        states = {
+            name: generator_states.state_of(v) for name, v in below.items() if kind_of(type(v)) is not Kind.DATASET
+        }
         data.append(_Data(plain, states))
     return pickle.dumps(_State(rng.capture(), info.seed, tuple(data), others), pickle.HIGHEST_PROTOCOL)
 
@@ -173,29 +169,11 @@ def _put(info: Any, state: _State) -> None:
     object.__setattr__(info, "seed", state.seed)
     owners = data_sets(info.dataset)
     if state.others and _begun is not None:
-        changed_data.put(state.others, owners, _begun.data)
+        changed_data.put(state.others, owners, _begun)
     for owner, (plain, generators) in zip(owners, state.data):
         for name in dataset_parts(owner)[0].keys() - plain.keys():
             object.__delattr__(owner, name)
         for name, value in plain.items():
             object.__setattr__(owner, name, value)
         for name, value in generators.items():
-            _set_generator(getattr(owner, name), value)
-
-
-def _generator(kind: Kind, generator: Any) -> Any:
-    if kind is Kind.TORCH_GENERATOR:
-        return rng.tensor_bytes(generator.get_state())
-    return generator.getstate() if kind is Kind.PYTHON_RANDOM else numpy_random_state(generator)
-
-
-def _set_generator(generator: Any, state: Any) -> None:
-    kind = kind_of(type(generator))
-    if kind is Kind.TORCH_GENERATOR:
-        generator.set_state(rng.byte_tensor(state))
-    elif kind is Kind.PYTHON_RANDOM:
-        generator.setstate(state)
-    elif hasattr(generator, "bit_generator"):
-        generator.bit_generator.state = state
-    else:
-        generator.set_state(state)
+            generator_states.put(getattr(owner, name), value)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import pickle
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
@@ -22,7 +23,9 @@ _LONG = 1000
 _LARGE_BYTES = 1 << 16
 """Containers and arrays beyond this are data: a mark says which object each is and how long, not what is in it."""
 _MARK_BYTES = 4 << 20
-_ATOMS = frozenset({bool, bytes, complex, float, int, str, type(None)})
+ATOMS = frozenset({bool, bytes, complex, float, int, str, type(None)})
+_CONTAINERS = frozenset({dict, list, set, deque, OrderedDict, defaultdict, Counter})
+"""What can be given another content in its place: whoever holds it sees that."""
 
 
 class _Digest:
@@ -45,9 +48,9 @@ class _Digest:
 
 
 class _Marker(pickle.Pickler):
-    """Write a mark. `owners`: data sets that have marks of their own, by id."""
+    """Write a mark. `owners`: what has marks of its own, by id: data sets, and containers that variables lead to."""
 
-    def __init__(self, written: Any, owners: Mapping[int, int] = MappingProxyType({})) -> None:
+    def __init__(self, written: Any, owners: Mapping[int, Any] = MappingProxyType({})) -> None:
         super().__init__(written, pickle.HIGHEST_PROTOCOL)
         self._functions: set[int] = set()
         self._owners = owners
@@ -55,8 +58,8 @@ class _Marker(pickle.Pickler):
 
     def persistent_id(self, obj: Any) -> Any:
         if id(obj) in self._owners:
-            return "data set", self._owners[id(obj)]
-        if type(obj) not in _ATOMS:
+            return "owner", self._owners[id(obj)]
+        if type(obj) not in ATOMS:
             self.met.append(obj)
         if isinstance(obj, torch.Tensor):
             return "tensor", id(obj), obj.data_ptr(), version_of(obj)
@@ -100,8 +103,11 @@ class Mark(NamedTuple):
     met: list[Any]
 
 
-Where = tuple[int, str]
-"""The place of a data set in `data_sets`, and the name of its attribute; without a name, its class is meant."""
+Where = tuple[int | str, str]
+"""The place of a data set in `data_sets`, and the name of its attribute; without a name, its class is meant.
+
+Of a variable, the name of its module, and its own name, in a class behind that of the class: `Class.name`.
+"""
 COLLATE: Where = -1, ""
 
 
@@ -123,7 +129,7 @@ def of_attributes(data: Any, collate: Any) -> dict[Where, Mark] | None:
     return found
 
 
-def _mark(value: Any, owners: Mapping[int, int], most_bytes: int) -> tuple[Mark, int]:
+def _mark(value: Any, owners: Mapping[int, Any], most_bytes: int) -> tuple[Mark, int]:
     written = _Digest(most_bytes)
     marker = _Marker(written, owners)
     marker.dump(value)
@@ -141,32 +147,79 @@ def of_data(data: Any, collate: Any) -> bytes | None:
     return hashlib.sha256(repr([(where, mark.digest) for where, mark in found.items()]).encode()).digest()
 
 
-def of_globals(owners: Sequence[Any] = ()) -> bytes:
-    """Return a mark of the variables of the script's modules, their classes and functions.
+def of_variables(owners: Sequence[Any] = ()) -> dict[Where, Mark]:
+    """Return marks of the variables of the script's modules, and of those of their classes.
 
-    Of a variable that cannot be pickled it says which object it is. `owners`: data sets whose attributes have marks of their own,
-    which variables may lead to.
+    Of a variable that cannot be pickled a mark says which object it is. `owners`: data sets, which have marks of their own.
     """
-    found = []
-    numbers = {id(owner): number for number, owner in enumerate(owners)}
-    for name, value in _globals():
-        written = _Digest()
+    variables = list(_variables())
+    known = {**containers(variables), **{id(owner): number for number, owner in enumerate(owners)}}
+    found = {}
+    for where, value in variables:
         try:
-            _Marker(written, numbers).dump(value)
-            found.append((name, written.digest()))
+            if is_container(value):
+                mark, _ = _mark(_told(value), known, _MARK_BYTES)
+                found[where] = Mark(mark.digest, [value, *mark.met])
+            else:
+                found[where], _ = _mark(value, known, _MARK_BYTES)
         except Exception:  # noqa: BLE001 - as above
-            found.append((name, str(id(value)).encode()))
-    return hashlib.sha256(repr(found).encode()).digest()
+            found[where] = Mark(str(id(value)).encode(), [])
+    return found
 
 
-def _globals() -> Iterator[tuple[str, Any]]:
-    for module in list(sys.modules.values()):
+def _told(container: Any) -> tuple[int, Any]:
+    return id(container), content_of(container) if len(container) <= _LONG else len(container)
+
+
+def containers(variables: Iterable[tuple[Where, Any]] | None = None) -> dict[int, Where]:
+    """Return the containers that variables of the script lead to, by id, each with the first such variable."""
+    found: dict[int, Where] = {}
+    for where, value in _variables() if variables is None else variables:
+        if is_container(value):
+            found.setdefault(id(value), where)
+    return found
+
+
+def is_container(value: Any) -> bool:
+    return type(value) in _CONTAINERS
+
+
+def content_of(container: Any) -> Any:
+    """Return what is in a container, as `refill` takes it."""
+    return [*container.items()] if isinstance(container, dict) else [*container]
+
+
+def refill(container: Any, content: list[Any]) -> None:
+    """Give a container other content, in its place."""
+    container.clear()
+    if isinstance(container, list | deque):
+        container.extend(content)
+    else:
+        container.update(content)
+
+
+def variable(where: Where) -> Any:
+    """Return the value of a variable. Raises LookupError where there is none."""
+    owner, name = owner_of(where)
+    return vars(owner)[name]
+
+
+def owner_of(where: Where) -> tuple[Any, str]:
+    """Return the module or the class of a variable, and its name there. Raises LookupError where there is none."""
+    cls, _, name = where[1].rpartition(".")
+    module = sys.modules[str(where[0])]
+    return (vars(module)[cls] if cls else module), name
+
+
+def _variables() -> Iterator[tuple[Where, Any]]:
+    for name, module in list(sys.modules.items()):
         if not callables.is_users(file_of(module)):
             continue
-        for name, value in list(vars(module).items()):
-            if name.startswith("__") or isinstance(value, ModuleType):
+        for variable_name, value in list(vars(module).items()):
+            if variable_name.startswith("__") or isinstance(value, ModuleType):
                 continue
             if not isinstance(value, type):
-                yield name, value
+                yield (name, variable_name), value
             elif callables.is_users_class(value):
-                yield from ((f"{name}.{k}", v) for k, v in list(vars(value).items()) if not k.startswith("__"))
+                own = list(vars(value).items())
+                yield from (((name, f"{variable_name}.{k}"), v) for k, v in own if not k.startswith("__"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -235,13 +235,6 @@ def test_what_makes_batches_in_workers_and_changes_with_it_is_one(
     assert draws.kept_workers({id(iterator)}) is is_one
 
 
-class OfScript(Noisy):
-    """Its items come from a generator of its module."""
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return super().__getitem__(index) * OF_MODULE.random()
-
-
 OF_MODULE = random.Random(3)
 DATA = Remembering()
 
@@ -257,14 +250,101 @@ def test_a_data_set_that_is_a_variable_of_the_script_is_told_as_the_loaders_own(
     assert not draws.kept_workers({id(iterator)})
 
 
-def test_what_workers_change_in_the_scripts_modules_is_one(
-    draws: IteratorReplay, monkeypatch: pytest.MonkeyPatch
+CACHE: dict[int, Any] = {}
+CALLS = 0
+BY_KEY: dict[str, Any] = {"known": [1]}
+
+
+class OfModule(Noisy):
+    """What it gives depends on what its workers keep in variables of the script, and in a default argument that is one."""
+
+    seen: list[int] = []  # noqa: RUF012 - as scripts write it
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        global CALLS
+        CALLS += 1
+        self.seen.append(index)
+        first = CACHE.setdefault(index, {"at": CALLS, "drawn": torch.zeros(1), "of": BY_KEY})
+        first["drawn"] += OF_MODULE.random()
+        more = [
+            CALLS,
+            first["at"],
+            first["drawn"].item(),
+            through_default(index),
+            len(self.seen),
+            first["of"] is BY_KEY,
+        ]
+        return torch.cat([super().__getitem__(index), torch.tensor(more, dtype=torch.float64)])
+
+
+def through_default(index: int, cache: dict[int, Any] = CACHE) -> float:
+    return float(cache[index]["drawn"])
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_new_workers_have_what_those_before_them_had_in_the_scripts_variables(
+    draws: IteratorReplay, monkeypatch: pytest.MonkeyPatch, start: str
 ) -> None:
     monkeypatch.setattr(sites, "INSTRUMENTED_FILES", {__file__})
-    for data, is_one in ((Noisy(), False), (OfScript(), True)):
-        loader = loader_of(data)
-        iterator = iter(loader)
-        list(iterator)
-        iter(loader)
-        assert draws.kept_workers({id(iterator)}) is is_one
-        del draws.tracks[iterator]
+    loader = loader_of(OfModule(), multiprocessing_context=start, worker_init_fn=in_the_script)
+    for _ in range(2):
+        list(loader)
+    iterator = iter(loader)
+    record = draws.record(iterator)
+    assert record is not None
+    assert record.epoch is not None
+    rest, later = values(iterator), values(loader)
+    torch.manual_seed(99)
+    other = loader_of(OfModule(), multiprocessing_context=start, worker_init_fn=in_the_script)
+    made, _ = lead_iterators.rebuild(draws, other, record, None)
+    assert values(made) == rest
+    assert values(other) == later
+
+
+def in_the_script(_: int) -> None:
+    sites.INSTRUMENTED_FILES = {__file__}
+
+
+class Keeping(Noisy):
+    """It keeps in variables what cannot be carried."""
+
+    def __init__(self, change: Callable[[], object]) -> None:
+        super().__init__()
+        self.change = change
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.change()
+        return super().__getitem__(index)
+
+
+def _bind_another() -> None:
+    global CACHE
+    CACHE = {1: 2}
+
+
+class _Counter:
+    calls = 0
+
+
+COUNTER = _Counter()
+
+
+@pytest.mark.parametrize(
+    ("change", "is_one"),
+    [
+        (lambda: None, False),
+        (_bind_another, True),
+        (lambda: CACHE.update(f=lambda: 1), True),
+        (lambda: setattr(COUNTER, "calls", 1), True),
+        (lambda: CACHE.update(held=BY_KEY["known"]), True),
+    ],
+)
+def test_what_workers_change_in_the_scripts_variables_and_cannot_be_carried_is_one(
+    draws: IteratorReplay, monkeypatch: pytest.MonkeyPatch, change: Callable[[], object], is_one: bool
+) -> None:
+    monkeypatch.setattr(sites, "INSTRUMENTED_FILES", {__file__})
+    loader = loader_of(Keeping(change))
+    iterator = iter(loader)
+    list(iterator)
+    iter(loader)
+    assert draws.kept_workers({id(iterator)}) is is_one

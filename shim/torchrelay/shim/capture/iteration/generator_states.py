@@ -1,0 +1,35 @@
+"""Read and write the state of a random generator in a loader's worker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.state.parts import numpy_random_state
+from torchrelay.shim.capture.state.random_below import GENERATORS
+from torchrelay.shim.capture.values.kinds import Kind, kind_of
+
+_WITH_STATE = GENERATORS - {Kind.SHARED_VALUE}
+
+
+def is_generator(value: Any) -> bool:
+    return kind_of(type(value)) in _WITH_STATE
+
+
+def state_of(generator: Any) -> Any:
+    kind = kind_of(type(generator))
+    if kind is Kind.TORCH_GENERATOR:
+        return rng.tensor_bytes(generator.get_state())
+    return generator.getstate() if kind is Kind.PYTHON_RANDOM else numpy_random_state(generator)
+
+
+def put(generator: Any, state: Any) -> None:
+    kind = kind_of(type(generator))
+    if kind is Kind.TORCH_GENERATOR:
+        generator.set_state(rng.byte_tensor(state))
+    elif kind is Kind.PYTHON_RANDOM:
+        generator.setstate(state)
+    elif hasattr(generator, "bit_generator"):
+        generator.bit_generator.state = state
+    else:
+        generator.set_state(state)

@@ -29,6 +29,7 @@ from torchrelay.shim.script.hidden_frames import is_ours
 
 SAMPLE_S = 0.02
 _LEAST_SAMPLES = 8
+_MOST_WATCHES = 4
 _MAX_FRAMES = 60
 _MAX_NAMES = 64
 _FAULTS = "fault_injection.py"
@@ -59,7 +60,14 @@ def answer(order: Explain, link: AgentLink, engine: WatchedEngine | None) -> Non
     if comms is not None:
         comms.links.probe(sockets)
     stack = stack_of(sys._current_frames().get(ident))
-    motion = watch(lambda: sys._current_frames().get(ident), order.watch_s, time.sleep, time.monotonic)
+    cpu_clock = time.pthread_getcpuclockid(ident)
+    motion = watch(
+        lambda: sys._current_frames().get(ident),
+        order.watch_s,
+        time.sleep,
+        time.monotonic,
+        lambda: time.clock_gettime(cpu_clock),
+    )
     links = comms.links.look(sockets, carry_all=not comms.have_device()) if comms is not None else ()
     is_covered = motion == "still" and engine is not None and engine.only_may_wait() and not _waits_on_device(comms)
     own = is_covered and in_own_code(sys._current_frames().get(ident))
@@ -113,18 +121,29 @@ def watch(
     watch_s: float,
     sleep: Callable[[float], None],
     clock: Callable[[], float],
+    computed: Callable[[], float],
 ) -> str:
-    """Return how the thread moves: see messages.Explained.
+    """Return how the thread moves: see messages.Explained. `computed`: how much processor time it has used, in seconds.
 
     `moving` is a thread that shows something new for twice `watch_s`. One that has had nothing new for half of it goes over the
-    same ground: it circles where it was at several places in the second half of that.
+    same ground: it circles where it was at several places in the second half of that, and has computed for a quarter of `watch_s`
+    meanwhile. One that hardly gets a processor shows nothing new either: it is watched for longer, and is `moving` in the end.
     """
     start_s = new_s = clock()
+    new_computed_s = computed()
     same = 0
     known: set[Sight] = set()
     seen: list[tuple[tuple[int, int], bool]] = []
     """Since something was new: the place, and whether the code is surely not inside of C there."""
-    while same < _LEAST_SAMPLES or clock() - new_s < watch_s / 2:
+    while True:
+        if same >= _LEAST_SAMPLES and clock() - new_s >= watch_s / 2:
+            late = seen[len(seen) // 2 :]  # on its way to a long call of C it may be at several places, too
+            if not any(runs for _, runs in late) and len({place for place, _ in late}) == 1:
+                return "still"
+            if computed() - new_computed_s >= watch_s / 4:
+                return "circling"
+            if clock() - start_s > _MOST_WATCHES * watch_s:
+                return "moving"
         sleep(SAMPLE_S)
         seen_now = _sample(look())
         if seen_now is None:
@@ -137,10 +156,9 @@ def watch(
             known.add(sight)
             same = 0
             new_s = clock()
+            new_computed_s = computed()
             seen.clear()
         seen.append((place, runs))
-    late = seen[len(seen) // 2 :]  # on its way to a long call of C it may be at several places, too
-    return "circling" if any(runs for _, runs in late) or len({place for place, _ in late}) > 1 else "still"
 
 
 def _sample(frame: FrameType | None) -> tuple[Sight, tuple[int, int], bool] | None:

@@ -125,11 +125,17 @@ def _is_in(thread: threading.Thread, work: Callable[[Box], None]) -> bool:
 )
 def test_what_brings_nothing_new_runs_in_circles(work: Callable[[Box], None], motion: str) -> None:
     with running(work) as look:
-        assert watch(look, WATCH_S, time.sleep, time.monotonic) == motion
+        assert watch(look, WATCH_S, time.sleep, time.monotonic, time.monotonic) == motion
+
+
+def test_a_thread_that_hardly_gets_a_processor_does_not_circle() -> None:
+    """It is where it was since it has not run."""
+    with running(spin) as look:
+        assert watch(look, WATCH_S, time.sleep, time.monotonic, lambda: 0.0) == "moving"
 
 
 def test_a_thread_that_is_gone_moves() -> None:
-    assert watch(lambda: None, WATCH_S, time.sleep, time.monotonic) == "moving"
+    assert watch(lambda: None, WATCH_S, time.sleep, time.monotonic, time.monotonic) == "moving"
 
 
 def test_a_stack_begins_with_the_innermost_call_and_shows_lines() -> None:
@@ -158,7 +164,7 @@ def test_an_object_that_computes_its_attributes_is_not_asked() -> None:
         del touchy
 
     with running(hold) as look:
-        assert watch(look, WATCH_S, time.sleep, time.monotonic) == "circling"
+        assert watch(look, WATCH_S, time.sleep, time.monotonic, time.monotonic) == "circling"
 
 
 def test_what_the_thread_lets_go_of_after_it_was_watched_is_free() -> None:
@@ -175,7 +181,7 @@ def test_what_the_thread_lets_go_of_after_it_was_watched_is_free() -> None:
             pass
 
     with running(let_go) as look:
-        assert watch(look, WATCH_S, time.sleep, time.monotonic) == "circling"
+        assert watch(look, WATCH_S, time.sleep, time.monotonic, time.monotonic) == "circling"
         assert not freed.is_set()
         watched.set()
         assert freed.wait(10)
@@ -194,7 +200,7 @@ def test_what_ends_between_two_looks_is_free_at_once() -> None:
         assert [data() for data in opened] == [None] * len(opened)
 
     times_s = itertools.count()
-    assert watch(epoch, 5.0, sleep, lambda: next(times_s)) in ("moving", "circling", "still")
+    assert watch(epoch, 5.0, sleep, lambda: next(times_s), lambda: 0.0) in ("moving", "circling", "still")
     assert len(opened) > 3
 
 

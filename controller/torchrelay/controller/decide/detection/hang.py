@@ -63,6 +63,11 @@ class Vital:
         return self.waiting and not self.in_own_code
 
     @property
+    def has_done_a_step(self) -> bool:
+        """Whether it has passed a gate: before that, the loop in which it is may be one of set-up."""
+        return self.boundary > 0 or self.gates_passed > 0
+
+    @property
     def runs_in_circles(self) -> bool:
         """Whether it does the same again and again, and computed when its agent last spoke of it.
 
@@ -217,11 +222,12 @@ def _is_still(v: Vital, limit_s: float) -> bool:
 def _limit_s(v: Vital, median_step_s: float, policy: Policy) -> float:
     limit_s = threshold_s(median_step_s, policy)
     if v.runs_in_circles:
-        return limit_s
+        return limit_s if v.has_done_a_step else policy.busy_hang_s
     if v.asleep:
         return min(least_s(median_step_s, policy), limit_s) if v.locked else limit_s
-    # Storage, evaluation and services have bad moments that no step time foretells.
-    slack = v.phase in (RankPhase.AFTER, RankPhase.LEFT) or v.may_be_woken
+    # Storage, evaluation and services have bad moments that no step time foretells. Until a step is done there is none, and what
+    # runs may be a loop of set-up, such as one in which a rank alone writes or reads something for all.
+    slack = v.phase in (RankPhase.AFTER, RankPhase.LEFT) or v.may_be_woken or not v.has_done_a_step
     return max(limit_s, policy.slack_hang_s) if slack else limit_s
 
 

@@ -126,6 +126,16 @@ def test_code_that_runs_in_circles_is_a_hang_wherever_it_is() -> None:
         assert culprit_of(waits(0, LIMIT_S), dataclasses.replace(circling, idle_s=1.7, news_age_s=0.3)) is None
 
 
+def test_before_the_first_step_a_rank_may_do_something_for_all_at_length() -> None:
+    """Rank 0 alone writes a configuration, or reads an index, in a loop of set-up, and others wait for it in a collective."""
+    none = {"boundary": 0, "gates_passed": 0}
+    for busy in ({"motion": "circling", "idle_s": 0.1, "process_state": "R"}, {}):
+        assert culprit_of(waits(1, 50.0, **none), works(0, 50.0, **none, **busy)) is None
+        assert culprit_of(waits(1, 700.0, **none), works(0, 700.0, **none, **busy)) == 0
+    locked = works(0, ASLEEP_S, **none, asleep=True, locked=True)
+    assert culprit_of(waits(1, ASLEEP_S, **none), locked) == 0
+
+
 def test_who_polls_and_sleeps_may_wait_for_an_upload() -> None:
     polling = works(1, LIMIT_S + 20, phase="after", motion="circling")
     assert culprit_of(waits(0, LIMIT_S), polling) is None

@@ -23,6 +23,6 @@ def replace(guard: Guard, name: str, ours: Callable[..., Any]) -> None:
     if original is None:
         return
     wrapper = functools.wraps(original)(guard.entry(original, ours))
-    for module in [m for n, m in list(sys.modules.items()) if n.split(".")[:2] == ["torch", "distributed"]]:
+    for module in [m for n, m in sys.modules.copy().items() if n.split(".")[:2] == ["torch", "distributed"]]:
         if vars(module).get(name) is original:  # some have it under its own name: device_mesh has new_group
             setattr(module, name, wrapper)

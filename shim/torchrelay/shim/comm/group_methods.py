@@ -91,6 +91,6 @@ def _wrap_coalescing(collectives: Collectives) -> None:
                 if asynchronous and collectives.is_late():
                     made.wait()
 
-    for module in [m for n, m in list(sys.modules.items()) if n.split(".")[:2] == ["torch", "distributed"]]:
+    for module in [m for n, m in sys.modules.copy().items() if n.split(".")[:2] == ["torch", "distributed"]]:
         if vars(module).get("_coalescing_manager") is original:
             setattr(module, "_coalescing_manager", manager)  # noqa: B010 - mypy forbids the assignment

@@ -187,10 +187,10 @@ class DataState:
 
     def __init__(self, loader: Any, changed_by_draws: ByIdentity[ChangedByDraws]) -> None:
         """Find what the loader has. `changed_by_draws`: by data set. It outlives the loader's iterators."""
-        self._loader = loader
         self._owners: list[Any] = []
         self._changed_by_draws: list[ChangedByDraws] = []
         self._in_process = getattr(loader, "num_workers", 0) == 0
+        self._loader = loader if self._in_process else None  # see HeldLoader
         self._ways: dict[Deep, Any] = {}
         if self._in_process:
             self._ways = random_below(loader.dataset, "dataset") | random_in_loader(loader)

@@ -19,7 +19,7 @@ from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.iteration import shared_memory
 from torchrelay.shim.capture.iteration.data_changes import DataChanges
 from torchrelay.shim.capture.iteration.generator_position import cycles_below
-from torchrelay.shim.capture.iteration.loader_order import LOADER_OF, LoaderIter, order_of
+from torchrelay.shim.capture.iteration.loader_order import LoaderIter, made_by, order_of
 from torchrelay.shim.capture.state.parts import attributes
 from torchrelay.shim.capture.values.by_identity import ByIdentity
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
@@ -340,8 +340,8 @@ class IteratorReplay:
         at = self.boundary, self.rewinds
         turns = SamplerRngLog(self.other_generators, is_stream=is_stream(loader))
         before: deque[rng.RngState] = deque(maxlen=1 + self._ahead)
-        LOADER_OF[iterator] = loader
-        made = LoaderCursor(loader, rng.capture(), order_of(loader), turns, at, self._within, before=before)
+        held = made_by(iterator, loader)
+        made = LoaderCursor(held, rng.capture(), order_of(loader), turns, at, self._within, before=before)
         made.data = DataState(loader, self._changed_by_draws)
         made.data_before = deque(maxlen=1 + self._ahead)
         made.shared = shared_memory.content(made.data.shared)

@@ -13,7 +13,7 @@ from torch.utils.data.dataloader import _DatasetKind
 
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.iteration import shared_memory
-from torchrelay.shim.capture.iteration.loader_order import Order
+from torchrelay.shim.capture.iteration.loader_order import HeldLoader, Order
 from torchrelay.shim.data.data_state import DataState, SamplerState, State
 from torchrelay.shim.data.sampler_rng_log import SamplerRngLog
 from torchrelay.shim.journal.payload import EpochBegin, LoaderRecord
@@ -30,7 +30,7 @@ def is_stream(loader: Any) -> bool:
 class LoaderCursor:
     """What is known of one iterator. `skip`: draws that only move the sampler; they return None."""
 
-    loader: Any
+    held: HeldLoader
     created: rng.RngState
     order: Order
     turns: SamplerRngLog
@@ -76,6 +76,10 @@ class LoaderCursor:
 
     def __post_init__(self) -> None:
         self.is_stream = is_stream(self.loader)
+
+    @property
+    def loader(self) -> Any:
+        return self.held.get()
 
     def record(self) -> LoaderRecord:
         before = tuple(self.before)

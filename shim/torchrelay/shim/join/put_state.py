@@ -18,7 +18,7 @@ from torchrelay.shim.capture.handlers.generators import fill_where_alike, genera
 from torchrelay.shim.capture.iteration import data_content
 from torchrelay.shim.capture.iteration.data_changes import data_sets_below
 from torchrelay.shim.capture.iteration.data_places import places_of_parts
-from torchrelay.shim.capture.iteration.loader_order import LOADER_OF, LoaderIter
+from torchrelay.shim.capture.iteration.loader_order import LoaderIter, loader_of
 from torchrelay.shim.capture.models.aliases import is_by_value
 from torchrelay.shim.capture.models.module_state import put_tree
 from torchrelay.shim.capture.records.encode import EncodedNode, decode
@@ -95,7 +95,7 @@ def _lead_cycle(
     if record.loader >= 0:
         loader = rebuild.objects[record.loader]
     elif isinstance(source, LoaderIter):
-        loader = LOADER_OF[source]
+        loader = loader_of(source)
     if loader is ABSENT:
         raise StateMismatchError("the data loader that an itertools.cycle draws from is not where the lost rank had it")
     lead_iterators.lead_cycle(engine.draws, there, place, record, loader)
@@ -116,7 +116,7 @@ def _lead_iterator(engine: Engine, rebuild: StateRebuild, number: int, record: p
     there = rebuild.objects[number]
     loader = rebuild.objects[record.loader] if record.loader >= 0 else ABSENT
     if loader is ABSENT and there is not ABSENT:
-        loader = LOADER_OF.get(there, ABSENT)
+        loader = loader_of(there, ABSENT)
     if loader is ABSENT:
         raise StateMismatchError("a data loader's iterator is not where the lost rank had it, nor is its loader")
     made, last = lead_iterators.rebuild(engine.draws, loader, record, there)

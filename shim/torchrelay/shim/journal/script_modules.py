@@ -31,7 +31,7 @@ class ScriptModules:
     def namespaces(self) -> dict[str, dict[str, Any]]:
         if self._seen != len(sys.modules):
             self._seen = len(sys.modules)
-            modules = list(sys.modules.items())
+            modules = sys.modules.copy().items()
             files = sites.INSTRUMENTED_FILES - sites.PACKAGES
             self._found = {
                 name: vars(module) for name, module in modules if file_of(module) in files and name != "__mp_main__"

@@ -12,7 +12,7 @@ from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.iteration import data_changes, data_content, data_places
 from torchrelay.shim.capture.iteration import generator_position as stands
-from torchrelay.shim.capture.iteration.loader_order import LOADER_OF, LoaderIter
+from torchrelay.shim.capture.iteration.loader_order import LoaderIter, loader_of
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records.encode import encode, encode_whole, in_blocks, pickled
 from torchrelay.shim.capture.records.set_up_trees import begin_set_up
@@ -327,7 +327,7 @@ class Writer:
         made = self._engine.trees.data_origins
         for number in sorted(state.drawn_from):
             iterator = state.nodes[number].obj
-            loader = LOADER_OF.get(iterator) if isinstance(iterator, LoaderIter) else None
+            loader = loader_of(iterator) if isinstance(iterator, LoaderIter) else None
             if loader is None or id(iterator) in made.of_loops or made.maker(loader) is not Maker.STEP:
                 continue
             if not self._made_loaders.can_be_made(state, loader):

@@ -11,7 +11,7 @@ from torch.utils.data import IterableDataset
 from torchrelay.shim.capture.handlers.handler import Handler, encode_mapping, made_for_one_use
 from torchrelay.shim.capture.handlers.objects import fill_attributes
 from torchrelay.shim.capture.iteration import data_changes
-from torchrelay.shim.capture.iteration.loader_order import LOADER_OF
+from torchrelay.shim.capture.iteration.loader_order import loader_of
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.state.change_detection import WalkAnew
 from torchrelay.shim.capture.state.data_origins import Maker, Origin, Place
@@ -186,7 +186,7 @@ def _of_loader(parent: Any, key: Any) -> Any:
 def _capture_loader_iterator(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
     """Capture an iterator with its loader, which nothing else may hold any more: in a new process the loader has to make it."""
     number = walk.add(kind, obj, parent, key, None)
-    loader = LOADER_OF.get(obj)
+    loader = loader_of(obj)
     if loader is not None:
         _note(walk, loader, number)
         if kind_of(type(loader.dataset)) is Kind.DATASET:
@@ -222,7 +222,7 @@ def _carry_made_data(walk: Walk, iterator: Any, loader: Any) -> None:
 
 
 def _of_loader_iterator(parent: Any, key: Any) -> Any:
-    return LOADER_OF.get(parent, ABSENT)
+    return loader_of(parent, ABSENT)
 
 
 def _capture_replay_point(walk: Walk, kind: Kind, obj: ReplayPoint, parent: int, key: Any) -> None:

@@ -17,10 +17,43 @@ from torchrelay.shim.capture.values import small
 from torchrelay.shim.capture.values.kinds import PLAIN
 
 LoaderIter = dataloader._BaseDataLoaderIter
-LOADER_OF: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+_loaders: weakref.WeakKeyDictionary[Any, HeldLoader] = weakref.WeakKeyDictionary()
 """By iterator, the loader that has made it."""
 Order = tuple[tuple[Any, dict[str, Any]], ...]
 """For a loader, its sampler and its batch sampler: the generator's state and plain attributes."""
+
+
+class HeldLoader:
+    """A loader, for as long as its iterator lives.
+
+    One that keeps its workers holds its iterator. Held in turn, the two would never go, and their workers would run on, where the
+    script has dropped both. Where it has dropped the loader alone, another one of the same parts stands for it.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self._there = None if getattr(loader, "persistent_workers", False) else loader
+        self._weak = weakref.ref(loader)
+        self._class = type(loader)
+        self._parts = {} if self._there is not None else {n: v for n, v in vars(loader).items() if n != "_iterator"}
+
+    def get(self) -> Any:
+        loader = self._weak() if self._there is None else self._there
+        if loader is None:
+            loader = self._there = object.__new__(self._class)
+            vars(loader).update(self._parts, _iterator=None)
+        return loader
+
+
+def made_by(iterator: Any, loader: Any) -> HeldLoader:
+    """Note which loader has made the iterator."""
+    _loaders[iterator] = held = HeldLoader(loader)
+    return held
+
+
+def loader_of(iterator: Any, default: Any = None) -> Any:
+    """Return the loader that has made the iterator, `default` where that is not known."""
+    held = _loaders.get(iterator)
+    return default if held is None else held.get()
 
 
 def owners(loader: Any) -> list[Any]:

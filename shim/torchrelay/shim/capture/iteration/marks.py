@@ -212,14 +212,14 @@ def owner_of(where: Where) -> tuple[Any, str]:
 
 
 def _variables() -> Iterator[tuple[Where, Any]]:
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():  # a list of its items might begin a collection of garbage, which may import
         if not callables.is_users(file_of(module)):
             continue
-        for variable_name, value in list(vars(module).items()):
+        for variable_name, value in dict(vars(module)).items():
             if variable_name.startswith("__") or isinstance(value, ModuleType):
                 continue
             if not isinstance(value, type):
                 yield (name, variable_name), value
             elif callables.is_users_class(value):
-                own = list(vars(value).items())
+                own = dict(vars(value)).items()
                 yield from (((name, f"{variable_name}.{k}"), v) for k, v in own if not k.startswith("__"))

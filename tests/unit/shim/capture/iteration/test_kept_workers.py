@@ -348,3 +348,24 @@ def test_what_workers_change_in_the_scripts_variables_and_cannot_be_carried_is_o
     list(iterator)
     iter(loader)
     assert draws.kept_workers({id(iterator)}) is is_one
+
+
+def test_the_workers_of_a_loader_that_the_script_drops_end(draws: IteratorReplay) -> None:
+    loader = loader_of()
+    list(loader)
+    workers = loader._iterator._workers  # type: ignore[union-attr]  # it is kept
+    draws.at_boundary()
+    del loader
+    next(iter(loader_of()))  # what the latest draw has left goes with the next one
+    assert not any(worker.is_alive() for worker in workers)
+    assert not draws.kept_workers(set(map(id, draws.tracks)))
+
+
+def test_another_loader_stands_for_one_of_which_the_script_has_kept_the_iterator_alone(draws: IteratorReplay) -> None:
+    iterator = iter(loader_of(shuffle=False))
+    next(iterator)
+    loader = draws.tracks[iterator].loader
+    assert loader is draws.tracks[iterator].loader
+    assert loader.batch_size == 2
+    assert loader.dataset is iterator._dataset
+    assert [[item[0] for item in batch] for batch in values(iterator)] == [[2, 3], [4, 5], [6, 7]]

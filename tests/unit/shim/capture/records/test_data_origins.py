@@ -17,7 +17,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.handlers.data import DataForm
 from torchrelay.shim.capture.iteration import data_changes
-from torchrelay.shim.capture.iteration.loader_order import LOADER_OF
+from torchrelay.shim.capture.iteration.loader_order import made_by
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import encode
 from torchrelay.shim.capture.records.rebuild import StateRebuild
@@ -67,7 +67,7 @@ def set_up() -> Names:
 
 def drawn_from(loader: DataLoader[Any]) -> Any:
     iterator = iter(loader)
-    LOADER_OF[iterator] = loader
+    made_by(iterator, loader)
     return iterator
 
 

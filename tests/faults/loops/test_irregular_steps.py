@@ -8,6 +8,7 @@ import pytest
 from faults.conftest import Undisturbed
 from support.cells import few, only_in_long
 from support.relay_run import assert_unharmed, relay
+from support.training import differences
 
 SCRIPT, RANKS = "irregular.py", 2
 
@@ -62,3 +63,23 @@ def test_what_lies_behind_fewer_updates_than_other_iterations_make_is_taken_back
 ) -> None:
     run = relay(tmp_path, "targets.py", how, ranks=RANKS, inject=[fault])
     assert_unharmed(run, undisturbed("targets.py", how, ranks=RANKS), RANKS, [fault], 1)
+
+
+@pytest.mark.slow
+def test_several_updates_in_a_comprehension_that_computes_are_told_and_nobody_is_replaced(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    """What it has made of weights before their update is in no variable: a new process would make it of later ones."""
+    script, fault = "comprehension.py", "kill:rank=0,step=3,phase=after-step"
+    run = relay(tmp_path, script, "steps", ranks=RANKS, inject=[fault], options=("--max-restarts", "1"))
+    assert run.faults() == [fault], run.told()
+    assert not run.committed(), run.told()
+    assert "are made within a comprehension, whose items nobody else has" in run.told()
+    assert differences(undisturbed(script, "steps", ranks=RANKS), run.out, RANKS) == [], run.told()
+
+
+@pytest.mark.slow
+def test_a_comprehension_that_only_steps_optimizers_is_gone_through(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    script, faults = "comprehension.py", ["kill:rank=0,step=3,phase=after-step", "kill:rank=1,step=6,phase=backward"]
+    run = relay(tmp_path, script, "optimizers", ranks=RANKS, spares=2, inject=faults)
+    assert_unharmed(run, undisturbed(script, "optimizers", ranks=RANKS), RANKS, faults, 2)

@@ -89,7 +89,12 @@ def install_for(engine: Engine) -> None:
     comm_hooks.install(calls.left_alone)
     ddp.install(functools.partial(guard.tell, engine.ddp_built), functools.partial(_forward, engine, calls))
     data_loader.install(engine.draws, engine.on_training_thread, guard)
-    engine.draws.on_create = engine.tracker.loader_created
+
+    def loader_created(iterator: Any) -> None:
+        engine.tracker.loader_created(iterator)
+        engine.writer.loader_created(iterator)
+
+    engine.draws.on_create = loader_created
     _tell_of_draws(engine)
     engine.draws.in_loop = lambda: engine.tracker.drawing is not None and engine.tracker.drawing.heads > 0
     engine.tracker.is_over = engine.draws.is_over

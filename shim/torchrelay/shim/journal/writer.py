@@ -25,6 +25,7 @@ from torchrelay.shim.capture.walks.rewalk import Rewalk
 from torchrelay.shim.capture.walks.walk import Walk
 from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.journal import last_draw, payload
+from torchrelay.shim.journal.dropped_loaders import DroppedLoaders
 from torchrelay.shim.journal.made_loaders import MadeLoaders
 from torchrelay.shim.journal.script_modules import ScriptModules, script_frames
 from torchrelay.shim.script import sites
@@ -70,6 +71,7 @@ class Writer:
         self.no_way_in: tuple[str, ...] = ()
         """What is at the latest boundary that a joiner could not be led to."""
         self._made_loaders = MadeLoaders()
+        self._dropped_loaders = DroppedLoaders()
         self._shapes: set[tuple[Kind, type]] = set()
         self._gradients_written: tuple[Any, bytes] = None, b""
         self.last_bytes = 0
@@ -259,6 +261,14 @@ class Writer:
             self._gradients_written = record, pickled(record)
         return self._gradients_written[1]
 
+    def loader_created(self, iterator: Any) -> None:
+        """Note that a data loader's iterator is made, or begins again."""
+        commit = self._engine.commit
+        loader = loader_of(iterator)
+        number = None if commit is None else commit.state.index.get(id(loader))
+        is_there = commit is not None and number is not None and commit.state.nodes[number].obj is loader
+        self._dropped_loaders.created(iterator, is_there)
+
     def records_below(self, state: HostState, links: Sequence[Activation]) -> dict[int, payload.LoaderRecord]:
         """Return where the iterators stand that `state` leads to, by node; not those of the running loops, `links`."""
         below = sorted(state.drawn_from)
@@ -315,6 +325,7 @@ class Writer:
             return found
         known = {id(iterator) for activation in stack for iterator in activation.loaders}
         known |= {id(state.nodes[n].obj) for n in state.drawn_from if self._is_told_of(state, state.nodes[n].obj)}
+        known |= self._dropped_loaders.dropped(draws.tracks, state.index)
         return (*found, KEPT_WORKERS) if draws.kept_workers(known) else found
 
     def _is_told_of(self, state: HostState, iterator: Any) -> bool:

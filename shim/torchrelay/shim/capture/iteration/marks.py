@@ -212,7 +212,10 @@ def owner_of(where: Where) -> tuple[Any, str]:
 
 
 def _variables() -> Iterator[tuple[Where, Any]]:
-    for name, module in sys.modules.copy().items():  # a list of its items might begin a collection of garbage, which may import
+    for (
+        name,
+        module,
+    ) in sys.modules.copy().items():  # a list of its items might begin a collection of garbage, which may import
         if not callables.is_users(file_of(module)):
             continue
         for variable_name, value in dict(vars(module)).items():

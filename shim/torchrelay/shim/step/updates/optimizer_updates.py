@@ -80,6 +80,7 @@ class OptimizerUpdates:
 
         Without an update that is seen nothing is ever protected, which has to be said.
         """
+        self.in_draws.gradients_begin()
         if self._computed is None or not self._engine.capturing:
             return
         self._computed += 1

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import sys
+from types import FrameType
+
+from torchrelay.shim.adapters.cpython.comprehensions import comprehension_around
+
+
+def stands_in_one(outermost: FrameType) -> bool:
+    return comprehension_around(sys._getframe(), outermost) is not None
+
+
+def test_what_is_called_in_a_comprehension_stands_in_it() -> None:
+    here = sys._getframe()
+    assert [stands_in_one(here) for _ in range(2)] == [True, True]
+    assert [[stands_in_one(here) for _ in range(1)] for _ in range(1)] == [[True]]
+    assert [(stands_in_one(here), [0 for _ in range(2)])[0] for _ in range(2)] == [True, True]
+    assert [stands_in_one(here) if n else stands_in_one(here) for n in range(2) if stands_in_one(here)] == [True, True]
+    assert {stands_in_one(here) for _ in range(2)} == {True}
+    assert {n: stands_in_one(here) for n in range(1)} == {0: True}
+    assert all(stands_in_one(here) for _ in range(2))
+
+
+def test_what_is_called_before_or_behind_one_does_not() -> None:
+    here = sys._getframe()
+    found = [stands_in_one(here)] if stands_in_one(here) else []
+    for _ in range(2):
+        before = [0 for _ in range(2)]
+        if stands_in_one(here):
+            found.append(True)
+        behind = [0 for _ in range(2)]
+        assert before == behind
+    assert found == []
+
+
+def test_a_comprehension_around_the_outermost_frame_does_not_count() -> None:
+    def within() -> bool:
+        return stands_in_one(sys._getframe())
+
+    assert [within() for _ in range(2)] == [False, False]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 
@@ -43,7 +44,21 @@ def test_it_is_put_back_until_a_look_finds_nothing() -> None:
     assert (written.looks, written.puts) == (4, 3)
 
 
-def test_what_is_written_without_an_end_differs() -> None:
+def test_what_another_thread_writes_faster_than_one_can_look_is_left_to_it() -> None:
+    looks = itertools.count()
+    written = Written(1000)
+
+    def look() -> list[Difference]:
+        written.look()
+        return [DRAWN._replace(now=str(next(looks)))]
+
+    assert settled(look, written.put_back, lambda: True) == []
+    assert settled(look, written.put_back, lambda: False) != []
+    assert settled(lambda: [*look(), DRAWN._replace(path="model.scale")], written.put_back, lambda: True) != []
+    assert written.puts > 4
+
+
+def test_a_value_that_differs_in_the_same_way_again_and_again_is_one() -> None:
     written = Written(1000)
     assert settled(written.look, written.put_back, lambda: True) == [DRAWN]
     assert written.looks < 100

@@ -45,3 +45,15 @@ def handlers(code: CodeType) -> tuple[tuple[int, int, int], ...]:
         return ()
     entries = dis._parse_exception_table(code)  # type: ignore[attr-defined]  # private
     return tuple((e.start, e.end, e.target) for e in entries)
+
+
+@functools.lru_cache(maxsize=512)
+def flow_of_exceptions(code: CodeType) -> tuple[tuple[int, ...], ...]:
+    """Return for each instruction where an exception there may lead. Before 3.11 any handler counts."""
+    instructions = instructions_of(code)
+    places = {instruction.offset: place for place, instruction in enumerate(instructions)}
+    if sys.version_info < (3, 11):
+        anywhere = tuple(places[i.argval] for i in instructions if i.opname in ("SETUP_FINALLY", "SETUP_WITH"))
+        return (anywhere,) * len(instructions)
+    ranges = [(start, end, places[target]) for start, end, target in handlers(code)]
+    return tuple(tuple(target for start, end, target in ranges if start <= i.offset < end) for i in instructions)

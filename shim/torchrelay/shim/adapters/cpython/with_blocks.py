@@ -14,7 +14,6 @@ import dis
 import enum
 import functools
 import inspect
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import is_
 from types import CellType, CodeType, FrameType, FunctionType, MethodType, ModuleType
@@ -22,7 +21,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torchrelay.shim.adapters.cpython.bytecode_flow import flow, handlers, instructions_of
+from torchrelay.shim.adapters.cpython.bytecode_flow import flow, flow_of_exceptions, handlers, instructions_of
 from torchrelay.shim.adapters.cpython.frames import read_locals
 
 _MISSING = object()
@@ -120,10 +119,11 @@ def _bound_behind(code: CodeType, offset: int) -> frozenset[str]:
     """Return the variables and attributes that the code may bind behind an instruction."""
     instructions = instructions_of(code)
     ways = flow(code)
+    caught = flow_of_exceptions(code)
     queue = [sum(i.offset <= offset for i in instructions) - 1]
     seen = set(queue)
     for place in queue:
-        new = {n for n in (*ways[place], *_handlers_of(code, place)) if n not in seen}
+        new = {n for n in (*ways[place], *caught[place]) if n not in seen}
         queue += sorted(new)
         seen |= new
     bound: set[str] = set()
@@ -340,23 +340,14 @@ def _generator_may_swallow(function: Any, depth: int) -> bool:
     never = _never_taken(code, _look(closure, function.__globals__), depth + 1)
     instructions = instructions_of(code)
     ways = flow(code)
+    caught = flow_of_exceptions(code)
     queue = [place for place, i in enumerate(instructions) if i.opname == "YIELD_VALUE"]
-    queue = [target for place in queue for target in _handlers_of(code, place)]
+    queue = [target for place in queue for target in caught[place]]
     seen = set(queue)
     for place in queue:
         if instructions[place].opname.startswith(("RETURN_", "YIELD_")):
             return True
-        reached = (*(ways[place][:1] if place in never else ways[place]), *_handlers_of(code, place))
+        reached = (*(ways[place][:1] if place in never else ways[place]), *caught[place])
         queue += (new := [n for n in reached if n not in seen])
         seen.update(new)
     return False
-
-
-def _handlers_of(code: CodeType, place: int) -> list[int]:
-    """Return where an exception at this place may lead. Before 3.11 any handler counts."""
-    instructions = instructions_of(code)
-    places = {instruction.offset: n for n, instruction in enumerate(instructions)}
-    if sys.version_info < (3, 11):
-        return [places[i.argval] for i in instructions if i.opname in ("SETUP_FINALLY", "SETUP_WITH")]
-    offset = instructions[place].offset
-    return [places[target] for start, end, target in handlers(code) if start <= offset < end]

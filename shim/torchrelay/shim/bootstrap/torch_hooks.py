@@ -14,7 +14,7 @@ from torch.optim import optimizer as optimizers
 from torchrelay.shim.adapters import device_memory
 from torchrelay.shim.adapters.parallel import comm_hooks, ddp, fsdp2, uneven_inputs
 from torchrelay.shim.adapters.process_groups import process_group
-from torchrelay.shim.adapters.tensors import graph_order, tensor_copying, tensor_data
+from torchrelay.shim.adapters.tensors import graph_order, own_refs, tensor_copying, tensor_data
 from torchrelay.shim.adapters.torchscript import functions as torchscript
 from torchrelay.shim.backends import registry
 from torchrelay.shim.capture.records import after_draw
@@ -101,6 +101,7 @@ def install_for(engine: Engine) -> None:
     engine.draws.on_draw = engine.alive
     OtherProcesses(engine).install()
     OtherThreads(engine).install()
+    own_refs.install()
     tensor_copying.watch(engine.updates.overwritten.about_to_overwrite)
     uneven_inputs.watch(functools.partial(guard.tell, engine.unprotected.joins_unevenly))
     if engine.faults is not None:

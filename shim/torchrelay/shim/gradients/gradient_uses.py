@@ -8,7 +8,6 @@ once more.
 from __future__ import annotations
 
 import sys
-import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -17,6 +16,7 @@ import torch
 
 from torchrelay.shim.adapters import dynamo
 from torchrelay.shim.adapters.tensors.following_mode import FollowingMode, is_ours
+from torchrelay.shim.adapters.tensors.own_refs import OwnRef
 from torchrelay.shim.tensors.memory_ranges import MemoryRanges
 from torchrelay.shim.tensors.taint import ABOUT_FORM, tensors_of
 
@@ -31,7 +31,7 @@ class _Uses(FollowingMode):
     def __init__(self, gradients: Mapping[str, torch.Tensor], used: Callable[[str], None]) -> None:
         super().__init__()
         self._paths = [*gradients]
-        self._there = [weakref.ref(gradient) for gradient in gradients.values()]
+        self._there = [OwnRef(gradient) for gradient in gradients.values()]
         """Where a gradient is gone, another tensor may have its memory."""
         self._memory = MemoryRanges(gradients.values())
         self._used = used

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import enum
-import weakref
 
 import torch
 
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters.tensors.dtensor import is_spread, local
+from torchrelay.shim.adapters.tensors.own_refs import OwnRef
 from torchrelay.shim.adapters.tensors.storages import unseen
 from torchrelay.shim.gradients.gradient_record import GradientForm, form_of
 from torchrelay.shim.tensors import tensor_bytes
@@ -50,7 +50,7 @@ class NotedGradient:
         self.path = path
         self.parameter = parameter
         self.version = version
-        self.there = weakref.ref(gradient)
+        self.there = OwnRef(gradient)
         """Returns the gradient's tensor, as long as it lives."""
         self.form: GradientForm | None = None
         """The gradient's form; None where it has its parameter's."""

@@ -19,6 +19,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
+from torchrelay.shim.adapters.tensors.own_refs import OwnRef
 from torchrelay.shim.capture.records.children import child
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.values import by_value, large_arrays
@@ -60,7 +61,7 @@ class UnseenChanges:
             if name.endswith(large_arrays.NEW_READ_ONLY):
                 self.found[name] = "training has put it there"
             elif name.endswith(large_arrays.READ_ONLY):
-                if self._read_only.setdefault(name, weakref.ref(obj))() is not obj:
+                if self._read_only.setdefault(name, OwnRef(obj))() is not obj:
                     self.found[name] = "training has put another one in its place"
             elif kind is Kind.NDARRAY and obj.dtype.kind != "O" and obj.nbytes <= left_bytes:
                 left_bytes -= obj.nbytes

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from torchrelay.shim.adapters.tensors.own_refs import OwnRef
 from torchrelay.shim.capture.models import device
 from torchrelay.shim.capture.state.host_state import HostState, catalogue_numbers
 from torchrelay.shim.tensors.tensor_versions import version_of, versions_of
@@ -187,7 +188,7 @@ class FirstWrites:
         now: dict[str, Any] = {f"{device.MODEL}{number}": root for number, (large, _), root in models if large}
         now |= {f"optimizer{number}": optimizer for number, (_, optimizer) in enumerate(state.optimizers)}
         renamed = {name for name, owner in now.items() if name in self._owners and self._owners[name]() is not owner}
-        self._owners |= {name: weakref.ref(owner) for name, owner in now.items()}
+        self._owners |= {name: OwnRef(owner) for name, owner in now.items()}
         self._written_to = {key: ref for key, ref in self._written_to.items() if ref() is not None}
         for path in [path for path in self._seen if path.partition(".")[0] in renamed]:
             self._seen.discard(path)
@@ -195,7 +196,7 @@ class FirstWrites:
         return renamed
 
     def _note_written(self, tensors: Iterable[torch.Tensor]) -> None:
-        self._written_to |= {id(tensor): weakref.ref(tensor) for tensor in tensors}
+        self._written_to |= {id(tensor): OwnRef(tensor) for tensor in tensors}
 
     def _is_written_to(self, tensor: torch.Tensor) -> bool:
         known = self._written_to.get(id(tensor))

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 import torch
 
+from torchrelay.shim.adapters.tensors.own_refs import OwnRef
+
 _Names = dict[int, tuple["weakref.ref[torch.Tensor]", str]]
 """By a tensor's id, the tensor and its name."""
 
@@ -23,7 +25,7 @@ class NamesTold:
         if boundary != self._boundary:
             self._boundary = boundary
             self._before = self._latest
-        self._latest = {id(tensor): (weakref.ref(tensor), path) for path, tensor in tensors.items()}
+        self._latest = {id(tensor): (OwnRef(tensor), path) for path, tensor in tensors.items()}
 
     def of_loop_before(self, tensors: Mapping[str, torch.Tensor], boundary: int) -> dict[str, str]:
         """Return the name now and the latest one before this boundary, of tensors that were told of then."""

@@ -24,6 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters.parallel.ddp import Layout, Wrappers, as_built, new_reducer
+from torchrelay.shim.adapters.tensors.own_refs import OwnRef
 
 _SETTLED = 2
 """After so many backwards a static graph's layout is known."""
@@ -48,7 +49,7 @@ class ReadyOrder:
         """Whether a static graph's reducer was made anew after the first backward: it would go by the third."""
         self._got_gradients = False
         self._averages = False
-        self._parameters = [weakref.ref(parameter) for parameter in parameters]
+        self._parameters = [OwnRef(parameter) for parameter in parameters]
         which = weakref.ref(ddp)
         self._hooks = [
             parameter.register_post_accumulate_grad_hook(functools.partial(self._ready, which, index))

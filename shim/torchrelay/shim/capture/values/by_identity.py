@@ -5,9 +5,10 @@ It asks none for a hash, and keeps none alive that has weak references.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
+
+from torchrelay.shim.adapters.tensors.own_refs import OwnRef
 
 T = TypeVar("T")
 
@@ -15,7 +16,7 @@ T = TypeVar("T")
 def held(obj: Any) -> Callable[[], Any]:
     """Return a function that returns the object as long as it lives. One of a class without weak references is kept alive."""
     try:
-        return weakref.ref(obj)
+        return OwnRef(obj)
     except TypeError:
         return lambda: obj
 
@@ -45,7 +46,7 @@ class ByIdentity(Generic[T]):
             entries[key] = known[0], value
             return
         try:
-            entries[key] = weakref.ref(obj, lambda _: entries.pop(key, None)), value
+            entries[key] = OwnRef(obj, lambda _: entries.pop(key, None)), value
         except TypeError:
             entries[key] = held(obj), value
 

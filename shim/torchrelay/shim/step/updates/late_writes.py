@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
+from torchrelay.shim.adapters.tensors.own_refs import OwnRef
 from torchrelay.shim.capture.state.host_state import HostState, TreeVersions, catalogue_numbers, versions_now
 from torchrelay.shim.tensors.tensor_versions import version_of, writes_between
 
@@ -28,7 +29,7 @@ class LateWrites:
     def note(self, state: HostState) -> None:
         """Note the versions of tensors right after an optimizer step. `state`: of the boundary which the step started at."""
         self._trees = versions_now(state.tree_versions)
-        self._values = {path: (weakref.ref(t), version_of(t)) for path, t in state.large.items()} if state.large else {}
+        self._values = {path: (OwnRef(t), version_of(t)) for path, t in state.large.items()} if state.large else {}
 
     def until(self, state: HostState) -> dict[str, int]:
         """Return what was written since the last optimizer step when `state` was taken: how often, by path in the catalogue."""

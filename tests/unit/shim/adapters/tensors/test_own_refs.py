@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -11,11 +10,10 @@ from torchrelay.shim.adapters.tensors.own_refs import OwnRef
 
 
 @pytest.fixture(autouse=True)
-def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("weakref", "swap_tensors"):
         monkeypatch.setattr(torch.utils, name, getattr(torch.utils, name))
     own_refs.install()
-    yield
 
 
 def test_tensors_that_only_torchrelay_refers_to_are_swapped_and_count_as_written() -> None:

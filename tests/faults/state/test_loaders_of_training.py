@@ -36,3 +36,14 @@ def test_one_that_cannot_be_made_again_is_told_before_a_rank_is_lost(tmp_path: P
     run = relay(tmp_path, SCRIPT, "unseen", ranks=RANKS)
     assert run.status == 0, run.told()
     assert "the iterator of a data loader that training has made over what cannot be captured" in run.told()
+
+
+@pytest.mark.slow
+@pytest.mark.core
+def test_one_that_the_first_step_makes_in_front_of_a_loop_of_its_own_goes_on_where_it_was(
+    undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    """At the head of that loop it is there, as what set-up makes would be, and no new process makes it before it enters."""
+    script, faults = "made_in_first_step.py", ["kill:rank=1,step=4,phase=forward", "kill:rank=0,step=7,phase=backward"]
+    run = relay(tmp_path, script, ranks=RANKS, spares=2, inject=faults)
+    assert_unharmed(run, undisturbed(script, ranks=RANKS), RANKS, faults, len(faults))

@@ -42,6 +42,7 @@ class Activation:
         "made_mark",
         "replay",
         "rng",
+        "seen_within",
         "site",
         "steps",
     )
@@ -68,6 +69,8 @@ class Activation:
         self.head = b""
         self.data_mark = -1
         """How much data was noted when the state at its present head was walked, or -1."""
+        self.seen_within: tuple[int, int] | None = None
+        """How much data was noted before and after that which was first seen at heads of loops within its present iteration."""
         self.made_mark = self.first_mark = self.head_mark = 0
         self.drawn: tuple[Any, ...] = ()
         self.began: tuple[Any, ...] = ()

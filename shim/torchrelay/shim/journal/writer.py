@@ -132,7 +132,11 @@ class Writer:
         if activation.data_mark >= 0 and activation.heads > 1:
             made.goes_on(activation.data_mark)
         write = encode if goes_on else encode_whole
+        mark = made.mark
         state = self.walk(script_frames(activation.frame), latest if goes_on else None, aside=True)
+        if made.mark > mark:
+            for outer in itertools.takewhile(lambda each: each is not activation, self._engine.tracker.stack):
+                outer.seen_within = mark if outer.seen_within is None else outer.seen_within[0], made.mark
         self.settle_data(state, activation, around=True)
         nodes = write(state)
         return self._head_state([*nodes], rng.capture(), self._engine.saves.begun())

@@ -79,7 +79,13 @@ class TakingBoundaries:
             engine.begin_trees_anew()
             before = None
         engine.unprotected.begins_step()
-        engine.trees.data_origins.fresh_is_made = activation.heads > 1
+        origins = engine.trees.data_origins
+        origins.fresh_is_made = activation.heads > 1
+        if (
+            activation.seen_within is not None
+        ):  # a loop within it might have been the one that trains, and is part of its step
+            origins.is_of_step(*activation.seen_within)
+            activation.seen_within = None
         state = engine.writer.state_at(activation.frame, before, number)
         engine.writer.settle_data(state, activation)
         now = rng.capture()

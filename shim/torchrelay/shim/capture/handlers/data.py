@@ -98,11 +98,11 @@ def _note(walk: Walk, obj: Any, parent: int) -> None:
 
 
 def _carry_if_light(walk: Walk, obj: Any) -> None:
-    """Make all attributes state of what an earlier iteration of an outer loop has made, if they are little.
+    """Make all attributes state of what a step, or an earlier iteration of an outer loop, has made, if they are little.
 
     A new process may make the like itself, where it finds none. So what is much is left to it.
     """
-    if walk.trees.data_origins.maker(obj) is Maker.ITERATION:
+    if walk.trees.data_origins.is_made(obj):
         names = own_attributes(obj).keys()
         if not names <= data_changes.carried(obj).keys() and data_changes.is_light(obj):
             data_changes.carry(obj, names)
@@ -147,14 +147,15 @@ def _form_of_loader(encoder: Encoder, node: StateNode) -> tuple[Any, ...]:
     origin = encoder.state.data_origins.origin(node.obj)
     if origin.maker is Maker.EACH_PROCESS:
         return tuple(DataForm.of(origin))
-    arguments = {
-        name: encoder.reference(value) or (OPAQUE, type(value).__qualname__)
-        if name in LOADER_PARTS and value is not None
-        else encoder.value(value)
-        for name, value in made_with(node.obj).items()
-    }
+    arguments = {name: _argument(encoder, name, value) for name, value in made_with(node.obj).items()}
     own = (name for name in own_attributes(node.obj) if name not in node.content)
     return tuple(DataForm.of(origin, own, arguments))
+
+
+def _argument(encoder: Encoder, name: str, value: Any) -> Any:
+    if name not in LOADER_PARTS or value is None or kind_of(type(value)) is Kind.PLAIN:
+        return encoder.value(value)
+    return encoder.reference(value) or (OPAQUE, type(value).__qualname__)
 
 
 def _make_data(rebuild: StateRebuild, node: EncodedNode) -> Any:

@@ -97,6 +97,12 @@ class DataOrigins:
             if origin.maker is Maker.EACH_PROCESS and origin.seen_at > mark:
                 origin.maker = Maker.ITERATION
 
+    def is_of_step(self, after: int, until: int) -> None:
+        """Note that a step has made what was first seen behind the mark `after`, up to `until`."""
+        for origin in self._known.values():
+            if origin.maker is Maker.EACH_PROCESS and after < origin.seen_at <= until:
+                origin.maker = Maker.STEP
+
     def without_content(self) -> Iterator[tuple[Any, Origin]]:
         """Yield what training has made, and nobody knows the content of."""
         for obj in self._known.objects():

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import data as torch_data
 
+from torchrelay.shim.capture.iteration import generator_states
 from torchrelay.shim.capture.state.parts import attributes, dataset_parts
 from torchrelay.shim.capture.values import callables
 from torchrelay.shim.capture.values.base_types import file_of
@@ -152,10 +153,11 @@ def of_variables(owners: Sequence[Any] = ()) -> dict[Where, Mark]:
 
     Of a variable that cannot be pickled a mark says which object it is. `owners`: data sets, which have marks of their own.
     """
-    variables = list(_variables())
-    known = {**containers(variables), **{id(owner): number for number, owner in enumerate(owners)}}
+    own = list(variables())
+    known: dict[int, Any] = {id(generator): name for name, generator in generator_states.of_process().items()}
+    known |= {**containers(own), **{id(owner): number for number, owner in enumerate(owners)}}
     found = {}
-    for where, value in variables:
+    for where, value in own:
         try:
             if is_container(value):
                 mark, _ = _mark(_told(value), known, _MARK_BYTES)
@@ -171,10 +173,10 @@ def _told(container: Any) -> tuple[int, Any]:
     return id(container), content_of(container) if len(container) <= _LONG else len(container)
 
 
-def containers(variables: Iterable[tuple[Where, Any]] | None = None) -> dict[int, Where]:
+def containers(among: Iterable[tuple[Where, Any]] | None = None) -> dict[int, Where]:
     """Return the containers that variables of the script lead to, by id, each with the first such variable."""
     found: dict[int, Where] = {}
-    for where, value in _variables() if variables is None else variables:
+    for where, value in variables() if among is None else among:
         if is_container(value):
             found.setdefault(id(value), where)
     return found
@@ -194,6 +196,8 @@ def refill(container: Any, content: list[Any]) -> None:
     container.clear()
     if isinstance(container, list | deque):
         container.extend(content)
+    elif isinstance(container, dict):
+        container.update(dict(content))  # a Counter would count the pairs
     else:
         container.update(content)
 
@@ -211,11 +215,10 @@ def owner_of(where: Where) -> tuple[Any, str]:
     return (vars(module)[cls] if cls else module), name
 
 
-def _variables() -> Iterator[tuple[Where, Any]]:
-    for (
-        name,
-        module,
-    ) in sys.modules.copy().items():  # a list of its items might begin a collection of garbage, which may import
+def variables() -> Iterator[tuple[Where, Any]]:
+    """Yield the variables of the script's modules and of their classes, with their places."""
+    # A list of the items might begin a collection of garbage, which may import.
+    for name, module in sys.modules.copy().items():
         if not callables.is_users(file_of(module)):
             continue
         for variable_name, value in dict(vars(module)).items():

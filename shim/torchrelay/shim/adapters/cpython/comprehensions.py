@@ -1,9 +1,9 @@
 """Tell whether a frame stands within a comprehension or a generator expression.
 
 Up to Python 3.11 each is a function of its own. From 3.12 on, those of lists, sets and dicts are part of the function around them:
-told from the instruction that puts an item into what is being made. It reaches below the iterators of the comprehension, whose number
-is so known. A long literal, or one with `*`, is made by the same instruction, which reaches below nothing there. Seen on CPython 3.10
-to 3.13.
+told from the instruction that puts an item into what is being made. It reaches below the iterators of the comprehension, and so
+tells their number. A long literal, or one with `*`, is made by the same instruction, which reaches below nothing there. Seen on
+CPython 3.10 to 3.13.
 """
 
 from __future__ import annotations

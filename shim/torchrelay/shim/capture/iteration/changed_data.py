@@ -161,12 +161,13 @@ def _in_place(owners: Sequence[Any]) -> dict[int, Any]:
     return found | {id(generator): ("", name) for name, generator in generator_states.of_process().items()}
 
 
-def write(owners: Sequence[Any], begun: Marks, now: Marks) -> bytes | None:
+def write(owners: Sequence[Any], begun: Marks, now: Marks, unlike: Sequence[Where] = ()) -> bytes | None:
     """Return what a worker has changed in the data sets and variables, empty for nothing; None if it cannot be carried.
 
-    `begun`, `now`: marks of when it had begun, and of this moment.
+    `begun`, `now`: marks of when it had begun, and of this moment. `unlike`: plain variables that are told in any case, since a new
+    worker would begin with another value.
     """
-    names = [where for where in {**begun, **now} if _digest(begun, where) != _digest(now, where)]
+    names = [where for where in {**begun, **now} if where in unlike or _digest(begun, where) != _digest(now, where)]
     if not names:
         return b""
     if any(not name for _, name in names):

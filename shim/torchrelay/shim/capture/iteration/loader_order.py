@@ -35,7 +35,8 @@ class HeldLoader:
         self._weak = weakref.ref(loader)
         self._class = type(loader)
         self._parts = {}
-        if self._there is None:  # an iterator from before that a class of the script's keeps there would live as long as this one
+        if self._there is None:
+            # An iterator from before that a class of the script's keeps there would live as long as this one.
             self._parts = {n: v for n, v in vars(loader).items() if not isinstance(v, LoaderIter)}
 
     def get(self) -> Any:

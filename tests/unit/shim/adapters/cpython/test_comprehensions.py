@@ -15,7 +15,10 @@ def test_what_is_called_in_a_comprehension_stands_in_it() -> None:
     assert [stands_in_one(here) for _ in range(2)] == [True, True]
     assert [[stands_in_one(here) for _ in range(1)] for _ in range(1)] == [[True]]
     assert [(stands_in_one(here), [0 for _ in range(2)])[0] for _ in range(2)] == [True, True]
-    assert [stands_in_one(here) if n else stands_in_one(here) for n in range(2) if stands_in_one(here)] == [True, True]
+    assert [stands_in_one(here) if n else not stands_in_one(here) for n in range(2) if stands_in_one(here)] == [
+        False,
+        True,
+    ]
     assert {stands_in_one(here) for _ in range(2)} == {True}
     assert {n: stands_in_one(here) for n in range(1)} == {0: True}
     assert all(stands_in_one(here) for _ in range(2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import threading
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -228,3 +229,39 @@ def test_what_one_attribute_leads_to_is_written_with_the_content_of_the_scripts_
     assert written is not None
     module.held.clear()
     assert changed_data.read(written, []) == {1: 2}
+
+
+class OfScript:
+    """An object with a lock, which cannot be pickled."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.items: dict[int, int] = {}
+
+
+class OfPackage(OfScript):
+    """It stands for a client of a service."""
+
+
+def test_what_changes_beside_a_lock_is_seen(
+    made_module: Callable[[], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sites, "INSTRUMENTED_FILES", {"of_script.py", __file__})
+    monkeypatch.setattr(OfPackage, "__module__", "queue")
+
+    def made() -> ModuleType:
+        module = made_module()
+        vars(module).update(state={"lock": threading.Lock(), "n": 0}, cache=OfScript(), client=OfPackage())
+        return module
+
+    for change, is_seen in (
+        (lambda module: module.state.update(n=1), True),
+        (lambda module: module.cache.items.update({1: 2}), True),
+        (lambda module: module.client.items.update({1: 2}), False),
+        (lambda module: None, False),
+    ):
+        module: Any = made()
+        del module.own
+        begun = marks.of_variables()
+        change(module)
+        assert changed_data.write([], begun, marks.of_variables()) == (None if is_seen else b"")

@@ -27,6 +27,7 @@ class DroppedLoaders:
     def created(self, iterator: Any, is_led_to: bool) -> None:
         """Note an iterator that is made now. `is_led_to`: whether the state of the latest boundary leads to its loader."""
         (self._led_to.add if is_led_to else self._led_to.discard)(id(iterator))
+        self._dropped.pop(id(iterator), None)  # of one that is gone, at the same address
 
     def dropped(self, tracks: Mapping[Any, Track], led_to: Container[int]) -> set[int]:
         """Return the ids of iterators whose loader the state led to before, and does not now.

@@ -1,7 +1,9 @@
 """Tell whether a frame stands within a comprehension or a generator expression.
 
 Up to Python 3.11 each is a function of its own. From 3.12 on, those of lists, sets and dicts are part of the function around them:
-told from the instruction that puts an item into what is being made, which no other code has. Seen on CPython 3.10 to 3.13.
+told from the instruction that puts an item into what is being made. It reaches below the iterators of the comprehension, and so
+tells their number. A long literal, or one with `*`, is made by the same instruction, which reaches below nothing there. Seen on
+CPython 3.10 to 3.13.
 """
 
 from __future__ import annotations
@@ -39,6 +41,6 @@ def _inlined(code: CodeType) -> tuple[tuple[int, int], ...]:
             loops.append(instruction.offset)
         elif instruction.opname == "END_FOR" and loops:
             loops.pop()
-        elif instruction.opname in _PUTS_ITEM and loops:
-            found.append((loops[-1], instruction.offset))
+        elif instruction.opname in _PUTS_ITEM and loops and (below := instruction.arg or 0) > 1:
+            found.append((loops[max(1 + len(loops) - below, 0)], instruction.offset))
     return tuple(found)

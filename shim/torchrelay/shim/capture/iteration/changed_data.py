@@ -21,7 +21,7 @@ from torchrelay.shim.adapters.tensors.tensor_classes import has_graph
 from torchrelay.shim.capture.iteration import generator_states
 from torchrelay.shim.capture.iteration import marks as data_marks
 from torchrelay.shim.capture.iteration.marks import ATOMS, COLLATE, Mark, Where
-from torchrelay.shim.capture.state.parts import attributes
+from torchrelay.shim.capture.state.parts import attributes, dataset_parts
 from torchrelay.shim.capture.values import small
 from torchrelay.shim.capture.values.kinds import PLAIN
 
@@ -45,9 +45,13 @@ class _Limited(io.BytesIO):
 
 
 class _Writer(pickle.Pickler):
-    def __init__(self, written: Any, owners: Sequence[Any], unchanged: Marks) -> None:
+    """Write. `filled`: what is filled in its place wherever this is read, by id, with where it is then."""
+
+    def __init__(self, written: Any, owners: Sequence[Any], unchanged: Marks, filled: Mapping[int, Any]) -> None:
         super().__init__(written, pickle.HIGHEST_PROTOCOL)
-        self._owners = {**data_marks.containers(), **{id(owner): number for number, owner in enumerate(owners)}}
+        self._owners = {**filled, **{id(owner): number for number, owner in enumerate(owners)}}
+        self._values: dict[int, tuple[int, torch.Tensor]] = {}
+        """Tensors that are written by value, with their numbers, by where their memory is."""
         data = {where: mark for where, mark in unchanged.items() if type(where[0]) is int}
         self._known = {id(obj): (where, place) for where, place, obj in _objects(data)}
         self._of_variables = {
@@ -74,8 +78,19 @@ class _Writer(pickle.Pickler):
             raise pickle.PicklingError("a tensor of another kind")
         where, place, owner = self._memory.get(obj.untyped_storage().data_ptr(), (COLLATE, -1, obj))
         if owner is obj or owner.dtype is not obj.dtype or not obj.numel():
-            return "value", tuple(small.take(obj))
+            return self._by_value(obj)
         return "view", self._told(where), place, obj.storage_offset(), tuple(obj.shape), obj.stride()
+
+    def _by_value(self, tensor: torch.Tensor) -> Any:
+        """Return the tensor's content where it is met first, later its number.
+
+        Raises PicklingError where two tensors look into the same memory: what is written to one is seen in the other.
+        """
+        memory = tensor.untyped_storage().data_ptr() if tensor.numel() else id(tensor)
+        number, known = self._values.setdefault(memory, (len(self._values), tensor))
+        if known is not tensor:
+            raise pickle.PicklingError("two tensors with the same memory")
+        return "value", number, tuple(small.take(tensor))
 
     def _told(self, where: Where) -> Where:
         """Return the place.
@@ -106,13 +121,17 @@ class _Reader(pickle.Unpickler):
         super().__init__(io.BytesIO(written))
         self._owners = owners
         self._begun = begun
+        self._values: dict[int, torch.Tensor] = {}
 
     def persistent_load(self, pid: Any) -> Any:
         what, *where = pid
         if what == "owner":
-            return self._owners[where[0]] if type(where[0]) is int else data_marks.variable(where[0])
+            return self._owners[where[0]] if type(where[0]) is int else _filled(self._owners, where[0])
         if what == "value":
-            return small.build(small.TensorValue(*where[0]))
+            number, content = where
+            if number not in self._values:
+                self._values[number] = small.build(small.TensorValue(*content))
+            return self._values[number]
         there = self._begun[where[0]].met[where[1]]
         if what == "known":
             return there
@@ -120,12 +139,35 @@ class _Reader(pickle.Unpickler):
         return torch.as_strided(there, shape, stride, offset)
 
 
-def write(owners: Sequence[Any], begun: Marks, now: Marks) -> bytes | None:
+def _filled(owners: Sequence[Any], where: Any) -> Any:
+    """Return what is filled in its place: see `_in_place`."""
+    if not where[0]:
+        return generator_states.of_process()[where[1]]
+    return attributes(owners[where[0][0]])[where[1]] if type(where[0]) is tuple else data_marks.variable(where)
+
+
+def _in_place(owners: Sequence[Any]) -> dict[int, Any]:
+    """Return what a new worker fills in its place, by id: containers and generators of variables, generators of data sets.
+
+    Also the process's own generators, whose state is carried.
+    """
+    found: dict[int, Any] = dict(data_marks.containers())
+    for where, value in data_marks.variables():
+        if generator_states.is_generator(value):
+            found.setdefault(id(value), where)
+    for number, owner in enumerate(owners):
+        _, below = dataset_parts(owner)
+        found |= {id(value): ((number,), name) for name, value in below.items() if generator_states.is_generator(value)}
+    return found | {id(generator): ("", name) for name, generator in generator_states.of_process().items()}
+
+
+def write(owners: Sequence[Any], begun: Marks, now: Marks, unlike: Sequence[Where] = ()) -> bytes | None:
     """Return what a worker has changed in the data sets and variables, empty for nothing; None if it cannot be carried.
 
-    `begun`, `now`: marks of when it had begun, and of this moment.
+    `begun`, `now`: marks of when it had begun, and of this moment. `unlike`: plain variables that are told in any case, since a new
+    worker would begin with another value.
     """
-    names = [where for where in {**begun, **now} if _digest(begun, where) != _digest(now, where)]
+    names = [where for where in {**begun, **now} if where in unlike or _digest(begun, where) != _digest(now, where)]
     if not names:
         return b""
     if any(not name for _, name in names):
@@ -136,7 +178,7 @@ def write(owners: Sequence[Any], begun: Marks, now: Marks) -> bytes | None:
     written = _Limited()
     try:
         values = [(where, _value(owners, where, begun)) for where in there]
-        _Writer(written, owners, unchanged).dump((values, gone))
+        _Writer(written, owners, unchanged, _in_place(owners)).dump((values, gone))
     except Exception:  # noqa: BLE001 - whatever the script's objects do when they are asked, it goes on
         return None
     return written.getvalue()
@@ -150,12 +192,16 @@ def _value(owners: Sequence[Any], where: Where, begun: Marks) -> Any:
     if type(where[0]) is int:
         return attributes(owners[where[0]])[where[1]]
     value = data_marks.variable(where)
+    if not any(module == where[0] for module, _ in begun):
+        raise pickle.PicklingError("of a module that a new worker has not imported yet")
     if type(value) in ATOMS:
         return value
     met = begun[where].met if where in begun else []
     if not met or met[0] is not value:
         raise pickle.PicklingError("another object in a variable")
     if generator_states.is_generator(value):
+        if generator_states.has_attributes(value):
+            raise pickle.PicklingError("a generator with attributes of its own")
         return _Within(generator_states.state_of(value))
     if not data_marks.is_container(value):
         raise pickle.PicklingError("an object whose content is not known")
@@ -172,7 +218,7 @@ def written(value: Any, owners: Sequence[Any], most_bytes: int) -> bytes | None:
     """Return what hangs below one attribute, None where it cannot be carried. `owners`: data sets that it may lead to."""
     found = _Limited(most_bytes)
     try:
-        _Writer(found, owners, {}).dump(value)
+        _Writer(found, owners, {}, {}).dump(value)
     except Exception:  # noqa: BLE001 - as in `write`
         return None
     return found.getvalue()

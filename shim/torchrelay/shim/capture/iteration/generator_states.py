@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import random
+import sys
 from typing import Any
+
+import torch
 
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.state.parts import numpy_random_state
@@ -33,3 +37,19 @@ def put(generator: Any, state: Any) -> None:
         generator.bit_generator.state = state
     else:
         generator.set_state(state)
+
+
+def has_attributes(generator: Any) -> bool:
+    """Return whether a class of the script's has given it more than a state."""
+    return not {"gauss_next"}.issuperset(getattr(generator, "__dict__", ()))
+
+
+def of_process() -> dict[str, Any]:
+    """Return the process's own generators: functions that a script has from `random` or `numpy.random` belong to them."""
+    numpy_random = sys.modules.get("numpy.random")
+    found = {
+        "python": getattr(random.random, "__self__", None),
+        "numpy": getattr(getattr(numpy_random, "rand", None), "__self__", None),
+        "torch": torch.default_generator,
+    }
+    return {name: generator for name, generator in found.items() if generator is not None}

@@ -106,11 +106,12 @@ def begin_epoch(
     Returns how each worker was then, and whether that is all of its state.
     """
     token = next(_tokens)
+    here = marks.of_plain_variables()
     told = dict[int, bytes]()
 
     class Message(_Message):
         def __reduce__(self) -> Any:
-            return _in_worker, (self.seed, token, states)
+            return _in_worker, (self.seed, token, states, here)
 
     _open[token] = Message, told
     setattr(_utils.worker, "_ResumeIteration", Message)  # noqa: B010 - mypy forbids the assignment
@@ -130,12 +131,12 @@ class _Answer(_Message):
         return _in_trainer, self.__dict__["told"]
 
 
-def _in_worker(seed: Any, token: int, states: Sequence[bytes] | None) -> _Answer:
+def _in_worker(seed: Any, token: int, states: Sequence[bytes] | None, here: dict[marks.Where, bytes]) -> _Answer:
     info = torch_data.get_worker_info()
     if states is not None and info is not None:
         _put(info, pickle.loads(states[info.id]))
     answer = _Answer(seed)
-    answer.__dict__["told"] = seed, token, getattr(info, "id", 0), _take(info)
+    answer.__dict__["told"] = seed, token, getattr(info, "id", 0), _take(info, here)
     return answer
 
 
@@ -145,13 +146,18 @@ def _in_trainer(seed: Any, token: int, worker: int, state: bytes) -> Any:
     return message(seed)
 
 
-def _take(info: Any) -> bytes:
-    """Return the worker's state; empty if it has more than can be carried."""
+def _take(info: Any, of_trainer: dict[marks.Where, bytes]) -> bytes:
+    """Return the worker's state; empty if it has more than can be carried.
+
+    `of_trainer`: digests of the variables of the training process, whose further workers would begin with these.
+    """
     now = _mark(info)
     if _begun is None or now is None:
         return b""
     owners = data_sets(info.dataset)
-    others = changed_data.write(owners, _begun, now)
+    own = marks.of_plain_variables()
+    unlike = [where for where, value in of_trainer.items() if own.get(where, value) != value]
+    others = changed_data.write(owners, _begun, now, unlike)
     if others is None:
         return b""
     data = []

@@ -34,7 +34,10 @@ class HeldLoader:
         self._there = None if getattr(loader, "persistent_workers", False) else loader
         self._weak = weakref.ref(loader)
         self._class = type(loader)
-        self._parts = {} if self._there is not None else {n: v for n, v in vars(loader).items() if n != "_iterator"}
+        self._parts = {}
+        if self._there is None:
+            # An iterator from before that a class of the script's keeps there would live as long as this one.
+            self._parts = {n: v for n, v in vars(loader).items() if not isinstance(v, LoaderIter)}
 
     def get(self) -> Any:
         loader = self._weak() if self._there is None else self._there

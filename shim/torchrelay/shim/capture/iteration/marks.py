@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import data as torch_data
 
+from torchrelay.shim.capture.iteration import generator_states
 from torchrelay.shim.capture.state.parts import attributes, dataset_parts
 from torchrelay.shim.capture.values import callables
 from torchrelay.shim.capture.values.base_types import file_of
@@ -79,6 +80,25 @@ class _Marker(pickle.Pickler):
         return None
 
 
+class _Cautious(_Marker):
+    """Write a mark of what leads to something that cannot be pickled, such as a lock: of that it says which object it is.
+
+    An object of a package, such as a client of a service, is marked as a whole.
+    """
+
+    def reducer_override(self, obj: Any) -> Any:
+        if callables.is_users_class(type(obj)) and getattr(type(obj), "__reduce_ex__", None) is object.__reduce_ex__:
+            return NotImplemented
+        written = _Digest()
+        try:
+            marker = _Marker(written, self._owners)
+            marker.dump(obj)
+        except Exception:  # noqa: BLE001 - whatever the script's objects do when they are asked, it goes on
+            return int, (id(obj),)
+        self.met += marker.met
+        return bytes, (written.digest(),)
+
+
 def _cells(function: FunctionType) -> Iterator[Any]:
     for cell in function.__closure__ or ():
         try:
@@ -129,9 +149,11 @@ def of_attributes(data: Any, collate: Any) -> dict[Where, Mark] | None:
     return found
 
 
-def _mark(value: Any, owners: Mapping[int, Any], most_bytes: int) -> tuple[Mark, int]:
+def _mark(
+    value: Any, owners: Mapping[int, Any], most_bytes: int, marker_class: type[_Marker] = _Marker
+) -> tuple[Mark, int]:
     written = _Digest(most_bytes)
-    marker = _Marker(written, owners)
+    marker = marker_class(written, owners)
     marker.dump(value)
     return Mark(written.digest(), marker.met), written.left
 
@@ -150,31 +172,56 @@ def of_data(data: Any, collate: Any) -> bytes | None:
 def of_variables(owners: Sequence[Any] = ()) -> dict[Where, Mark]:
     """Return marks of the variables of the script's modules, and of those of their classes.
 
-    Of a variable that cannot be pickled a mark says which object it is. `owners`: data sets, which have marks of their own.
+    Of what cannot be pickled a mark says which object it is. `owners`: data sets, which have marks of their own.
     """
-    variables = list(_variables())
-    known = {**containers(variables), **{id(owner): number for number, owner in enumerate(owners)}}
+    own = list(variables())
+    known: dict[int, Any] = {id(generator): name for name, generator in generator_states.of_process().items()}
+    known |= {**containers(own), **{id(owner): number for number, owner in enumerate(owners)}}
     found = {}
-    for where, value in variables:
-        try:
-            if is_container(value):
-                mark, _ = _mark(_told(value), known, _MARK_BYTES)
-                found[where] = Mark(mark.digest, [value, *mark.met])
-            else:
-                found[where], _ = _mark(value, known, _MARK_BYTES)
-        except Exception:  # noqa: BLE001 - as above
-            found[where] = Mark(str(id(value)).encode(), [])
+    for where, value in own:
+        if is_container(value):
+            mark = _of_variable(value, _told(value), known)
+            found[where] = Mark(mark.digest, [value, *mark.met])
+        else:
+            found[where] = _of_variable(value, value, known)
     return found
+
+
+def _of_variable(value: Any, told: Any, known: Mapping[int, Any]) -> Mark:
+    for marker_class in (_Marker, _Cautious):
+        try:
+            return _mark(told, known, _MARK_BYTES, marker_class)[0]
+        except OverflowError:
+            break
+        except Exception:  # noqa: BLE001 - as above
+            continue
+    return Mark(str(id(value)).encode(), [])
 
 
 def _told(container: Any) -> tuple[int, Any]:
     return id(container), content_of(container) if len(container) <= _LONG else len(container)
 
 
-def containers(variables: Iterable[tuple[Where, Any]] | None = None) -> dict[int, Where]:
+def of_plain_variables() -> dict[Where, bytes]:
+    """Return digests of the script's variables that hold a plain value, or a container of such, that are alike in each process."""
+    found = {}
+    for where, value in variables():
+        told = value
+        if is_container(value) and len(value) <= _LONG:
+            told = content_of(value)
+            items = (*value, *value.values()) if isinstance(value, dict) else told
+            if not ATOMS.issuperset(map(type, items)):
+                continue
+        elif type(value) not in ATOMS:
+            continue
+        found[where] = hashlib.sha256(repr((type(value).__name__, told)).encode(errors="surrogatepass")).digest()
+    return found
+
+
+def containers(among: Iterable[tuple[Where, Any]] | None = None) -> dict[int, Where]:
     """Return the containers that variables of the script lead to, by id, each with the first such variable."""
     found: dict[int, Where] = {}
-    for where, value in _variables() if variables is None else variables:
+    for where, value in variables() if among is None else among:
         if is_container(value):
             found.setdefault(id(value), where)
     return found
@@ -194,6 +241,8 @@ def refill(container: Any, content: list[Any]) -> None:
     container.clear()
     if isinstance(container, list | deque):
         container.extend(content)
+    elif isinstance(container, dict):
+        container.update(dict(content))  # a Counter would count the pairs
     else:
         container.update(content)
 
@@ -211,11 +260,10 @@ def owner_of(where: Where) -> tuple[Any, str]:
     return (vars(module)[cls] if cls else module), name
 
 
-def _variables() -> Iterator[tuple[Where, Any]]:
-    for (
-        name,
-        module,
-    ) in sys.modules.copy().items():  # a list of its items might begin a collection of garbage, which may import
+def variables() -> Iterator[tuple[Where, Any]]:
+    """Yield the variables of the script's modules and of their classes, with their places."""
+    # A list of the items might begin a collection of garbage, which may import.
+    for name, module in sys.modules.copy().items():
         if not callables.is_users(file_of(module)):
             continue
         for variable_name, value in dict(vars(module)).items():

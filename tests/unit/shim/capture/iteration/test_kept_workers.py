@@ -369,3 +369,25 @@ def test_another_loader_stands_for_one_of_which_the_script_has_kept_the_iterator
     assert loader.batch_size == 2
     assert loader.dataset is iterator._dataset
     assert [[item[0] for item in batch] for batch in values(iterator)] == [[2, 3], [4, 5], [6, 7]]
+
+
+class KeepingIterator(DataLoader[Any]):
+    """It makes its iterator itself, as loaders do that never end."""
+
+    own: Any = None
+
+    def begin_again(self) -> Any:
+        self.own = self._get_iterator()
+        return self.own
+
+
+def test_the_workers_of_an_iterator_end_that_a_loader_has_made_anew(draws: IteratorReplay) -> None:
+    loader = KeepingIterator(Noisy(), num_workers=1, persistent_workers=True)
+    workers = []
+    for _ in range(3):
+        iterator = loader.begin_again()
+        workers += iterator._workers
+        next(iterator)
+        draws.at_boundary()
+    next(iterator)
+    assert [worker.is_alive() for worker in workers] == [False, False, True]

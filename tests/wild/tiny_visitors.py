@@ -226,7 +226,7 @@ def cut_out_things(folder: Path) -> None:
     from PIL import Image
 
     draw = np.random.default_rng(125)
-    for part, count in (("DIS-TR", 48), ("DIS-VD", 4)):
+    for part, count in (("DIS-TR", 24), ("DIS-VD", 4)):
         for kind in ("im", "gt"):
             (folder / "datasets" / "dis" / "DIS5K" / part / kind).mkdir(parents=True)
         for number in range(count):
@@ -237,7 +237,7 @@ def cut_out_things(folder: Path) -> None:
             where = folder / "datasets" / "dis" / "DIS5K" / part
             Image.fromarray(pixels.astype(np.uint8)).save(where / "im" / f"{number}.jpg")
             Image.fromarray(mask).save(where / "gt" / f"{number}.png")
-    line = "    'DIS5K') epochs=6 && val_last=3 && step=2 ;;"  # the settings read from it when to save
+    line = "    'DIS5K') epochs=4 && val_last=3 && step=2 ;;"  # the settings read from it when to save
     (folder / "train.sh").write_text(f"{line}\n")
 
 

@@ -333,6 +333,10 @@ def answered_questions(folder: Path) -> None:
     told["chat_template"] = "{% for m in messages %}{{ m['role'] + ' : ' + m['content'] + ' </s> ' }}{% endfor %}"
     told["chat_template"] += "{% if add_generation_prompt %}{{ 'assistant : ' }}{% endif %}"
     settings.write_text(json.dumps(told))
+    version = folder / "verl" / "version"
+    if version.parent.is_dir():  # a file without a suffix is not laid out
+        version.mkdir(exist_ok=True)
+        (version / "version").write_text("0.6.0\n")
     for part, count in (("train", 96), ("test", 16)):
         rows = [{"question": text(6, n), "answer": text(7, n + 500)} for n in range(count)]
         pandas.DataFrame(rows).to_parquet(folder / f"{part}.parquet")

@@ -23,6 +23,7 @@ import tiny_strangers
 import tiny_tasks
 import tiny_texts
 import tiny_views
+import tiny_visitors
 
 WORDS = (
     "the",
@@ -450,6 +451,16 @@ MAKERS = {
         tiny_guests.sizes_to_search,
         tiny_guests.llama_of_old,
         tiny_guests.tracked_things,
+        tiny_visitors.shopping_lists,
+        tiny_visitors.shared_talks,
+        tiny_visitors.moving_atoms,
+        tiny_visitors.told_sounds,
+        tiny_visitors.looked_for,
+        tiny_visitors.steered_pictures,
+        tiny_visitors.cut_out_things,
+        tiny_visitors.heard_words,
+        tiny_visitors.numbered_words,
+        tiny_visitors.answered_questions,
     )
 }
 

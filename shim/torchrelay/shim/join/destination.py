@@ -403,6 +403,7 @@ class Destination:
         own_shape = tuple(local(parameter).shape)
         beside = tuple(info.shape) == own_shape or group.get("fused") or group.get("capturable")
         tensor = torch.empty(info.shape, dtype=info.dtype, device=parameter.device if beside else "cpu")
+        tensor = optimizer_order.in_strides(optimizer, int(place), parameter, key, tensor)
         self._own[info.path] = tensor
         optimizer.state[parameter][key] = device.like_parameter(parameter, key, tensor)
         return tensor

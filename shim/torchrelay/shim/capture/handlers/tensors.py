@@ -24,6 +24,7 @@ from torchrelay.shim.capture.values.base_types import fields
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
 from torchrelay.shim.tensors.stand_ins import stand_in
+from torchrelay.shim.tensors.tensor_bytes import strides_of, with_strides
 from torchrelay.shim.tensors.tensor_versions import version_of
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def _capture(walk: Walk, kind: Kind, obj: torch.Tensor, parent: int, key: Any) -
         return
     path = walk.state.path(parent, key)
     part = local(obj)
-    content = LargeTensor(part.dtype, tuple(part.shape), str(part.device), spread_of(obj), is_leaf(obj))
+    content = LargeTensor(part.dtype, tuple(part.shape), str(part.device), spread_of(obj), is_leaf(obj), strides_of(part.detach()))
     _add(walk, kind, obj, parent, key, content)
     walk.state.versions.append((obj, version_of(obj), path))
     walk.state.large[path] = obj
@@ -125,7 +126,7 @@ def _make_plain(rebuild: StateRebuild, node: EncodedNode) -> Any:
     if isinstance(content, Alias):
         return _like(node, content.make())
     if isinstance(content, LargeTensor):
-        part = stand_in(content.shape, content.dtype, content.device)
+        part = with_strides(stand_in(content.shape, content.dtype, content.device), content.strides)
         if content.spread is not None:
             return around(part, content.spread)
         return _like(node, part.requires_grad_() if content.requires_grad else part)
@@ -141,14 +142,14 @@ def _fits(node: EncodedNode, there: Any) -> bool:
     if isinstance(content, LargeTensor):
         part = local(there)
         same_form = tuple(part.shape) == content.shape and part.dtype == content.dtype
-        return same_form and spread_of(there) == content.spread
-    return content is None or small.fits(content, there)
+        return same_form and spread_of(there) == content.spread and strides_of(part.detach()) == content.strides
+    return content is None or (small.fits(content, there) and strides_of(local(there).detach()) == content.strides)
 
 
 def _fill(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     if isinstance(node.content, small.TensorValue | LargeTensor) and rebuild.shares_a_models_memory(obj):
         # the lost rank had bound another buffer since it kept this one
-        obj.data = stand_in(obj.shape, obj.dtype, obj.device)
+        obj.data = with_strides(stand_in(obj.shape, obj.dtype, obj.device), strides_of(obj.detach()))
     if isinstance(node.content, small.TensorValue):
         small.put(node.content, obj)
     elif isinstance(node.content, Alias):

@@ -221,3 +221,5 @@ class LargeTensor(NamedTuple):
     spread: Spread | None = None
     """How the tensor is spread over ranks; the shape is that of this rank's part then."""
     requires_grad: bool = False
+    strides: tuple[int, ...] = ()
+    """Those of `strides_of`: empty for a contiguous tensor."""

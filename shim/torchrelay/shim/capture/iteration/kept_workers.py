@@ -25,7 +25,7 @@ from torch.utils.data import _utils, dataloader
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.iteration import changed_data, marks
 from torchrelay.shim.capture.iteration.marks import data_sets
-from torchrelay.shim.capture.state.parts import dataset_parts, numpy_random_state
+from torchrelay.shim.capture.state.parts import dataset_parts, numpy_random_state, put_numpy_random_state
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
 
 MultiIter = dataloader._MultiProcessingDataLoaderIter
@@ -195,7 +195,5 @@ def _set_generator(generator: Any, state: Any) -> None:
         generator.set_state(rng.byte_tensor(state))
     elif kind is Kind.PYTHON_RANDOM:
         generator.setstate(state)
-    elif hasattr(generator, "bit_generator"):
-        generator.bit_generator.state = state
     else:
-        generator.set_state(state)
+        put_numpy_random_state(generator, state)

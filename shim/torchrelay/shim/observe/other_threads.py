@@ -1,16 +1,19 @@
-"""Whether training takes in what threads of the script's own put into a queue: batches that are fetched ahead, an environment.
+"""Whether training takes in what threads of the script's own make: batches that are fetched ahead, an environment.
 
 Such a thread is ahead of training by as much as it likes, and a new process, with threads of its own, would go on with other
 numbers. A queue that the training thread alone uses is no obstacle, and neither is that of a `DataLoader`, which is followed
-elsewhere.
+elsewhere. What a pool is given and has made within one step is none either, nor a task that returns None, such as one that saves.
 
-Leans on `queue.Queue.get` and `put`, which its subclasses have from it. Seen on CPython 3.11.
+Leans on `queue.Queue.get` and `put`, which its subclasses have from it, on `ThreadPoolExecutor.submit` and `Future.result`, and on
+`multiprocessing.pool.ApplyResult` and `IMapIterator`. Seen on CPython 3.11.
 """
 
 from __future__ import annotations
 
 import functools
 import queue
+from concurrent.futures import Future, ThreadPoolExecutor
+from multiprocessing import pool
 from typing import Any
 
 from torchrelay.shim.capture.values.by_identity import ByIdentity
@@ -24,8 +27,14 @@ class OtherThreads:
         self._engine = engine
         self._filled: ByIdentity[None] = ByIdentity()
         """Queues that others than the training thread have put something into."""
+        self._asked: ByIdentity[int] = ByIdentity()
+        """What pools have been asked for, with the boundary of then."""
 
     def install(self) -> None:
+        self._install_queues()
+        self._install_pools()
+
+    def _install_queues(self) -> None:
         cls: Any = queue.Queue
         guard = self._engine.guard
         get = cls.get
@@ -44,12 +53,61 @@ class OtherThreads:
         cls.get = functools.wraps(get)(guard.entry(get, taking))
         cls.put = functools.wraps(put)(guard.entry(put, putting))
 
+    def _install_pools(self) -> None:
+        submit = ThreadPoolExecutor.submit
+        guard = self._engine.guard
+        threads = self
+
+        def submitting(plain: Any, *args: Any, **kwargs: Any) -> Any:
+            future = plain(*args, **kwargs)
+            threads._ask(future)
+            return future
+
+        def beginning(plain: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+            threads._ask(self)
+            return plain(self, *args, **kwargs)
+
+        def reading(plain: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+            found = plain(self, *args, **kwargs)
+            threads._read(self, found)
+            return found
+
+        executor: Any = ThreadPoolExecutor
+        executor.submit = functools.wraps(submit)(guard.entry(submit, submitting))
+        kinds: tuple[Any, ...] = (pool.ApplyResult, pool.IMapIterator)
+        for cls in kinds:
+            begin = cls.__init__
+            cls.__init__ = functools.wraps(begin)(guard.entry(begin, beginning))
+        ways: tuple[tuple[Any, str], ...] = ((Future, "result"), (pool.ApplyResult, "get"), (pool.IMapIterator, "next"))
+        for cls, name in ways:
+            read = getattr(cls, name)
+            setattr(cls, name, functools.wraps(read)(guard.entry(read, reading)))
+        pool.IMapIterator.__next__ = pool.IMapIterator.next  # type: ignore[attr-defined]  # a class of no stub
+
     def _look(self, taken_from: Any) -> None:
+        if self._may_tell() and self._filled.has(taken_from):
+            self._tell("what another thread puts into a queue")
+
+    def _ask(self, result: Any) -> None:
+        """Note what the training thread asks of a pool. Torch's own saves are followed elsewhere."""
+        frame = asking() if self._engine.on_training_thread() else None
+        if frame is not None and not str(frame.f_globals.get("__name__", "")).startswith("torch."):
+            commit = self._engine.commit
+            self._asked.put(result, -1 if commit is None else commit.boundary)
+
+    def _read(self, result: Any, found: Any) -> None:
+        commit = self._engine.commit
+        asked = self._asked.get(result)
+        if found is None or asked is None or commit is None or not self._may_tell():
+            return
+        if asked != commit.boundary:
+            self._tell("what a pool's thread has made in a step before")
+
+    def _may_tell(self) -> bool:
         engine = self._engine
-        if engine.commit is None or not engine.takes_part() or engine.reporter.reads_from_others is not None:
-            return
-        if not self._filled.has(taken_from):
-            return
+        return engine.commit is not None and engine.takes_part() and engine.reporter.reads_from_others is None
+
+    def _tell(self, what: str) -> None:
         frame = asking()
         if frame is not None:
-            engine.reporter.others_are_read(frame, "what another thread puts into a queue")
+            self._engine.reporter.others_are_read(frame, what)

@@ -18,6 +18,7 @@ from typing import Any
 
 from torchrelay.shim.capture.values.by_identity import ByIdentity
 from torchrelay.shim.observe.other_processes import ReadingRank, asking
+from torchrelay.shim.script.save_future import SaveFuture
 
 
 class OtherThreads:
@@ -98,7 +99,7 @@ class OtherThreads:
     def _read(self, result: Any, found: Any) -> None:
         commit = self._engine.commit
         asked = self._asked.get(result)
-        if found is None or asked is None or commit is None or not self._may_tell():
+        if found is None or asked is None or commit is None or isinstance(result, SaveFuture) or not self._may_tell():
             return
         if asked != commit.boundary:
             self._tell("what a pool's thread has made in a step before")

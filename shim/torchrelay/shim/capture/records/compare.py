@@ -194,10 +194,11 @@ class Comparison:
 
     def _sets(self, then: tuple[Any, ...], now: tuple[Any, ...]) -> None:
         """Compare plain values one by one. Other elements are counted: a set has no order by which one of them could be found."""
-        (was, *others), (values, *more) = then, now
-        if not alike(was, values):
-            self._differ((), shown(was), shown(values))
-        counts = [len(keys) + unknown for keys, unknown in (others, more)]
+        was, *others = then
+        values, *more = now
+        if not alike({*was}, {*values}):
+            self._differ((), shown({*was}), shown({*values}))
+        counts = [len(keys) + unknown for keys, unknown, _ in (others, more)]
         if counts[0] != counts[1]:
             self._differ((), f"of {counts[0]} objects", f"of {counts[1]}")
 

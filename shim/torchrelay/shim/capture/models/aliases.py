@@ -6,12 +6,13 @@ own. A journal says of one whose memory it shares, so that it follows its owner 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters.tensors.storages import may_be_shared
 from torchrelay.shim.adapters.tensors.tensor_classes import has_graph
 from torchrelay.shim.capture.models.bound_tensors import Place, at_place
 from torchrelay.shim.capture.state.host_state import HostState
@@ -81,6 +82,7 @@ class Owners:
     def __init__(self) -> None:
         self._found: dict[int, list[tuple[ModuleTree, torch.Tensor]]] = {}
         self._of: list[Any] = []
+        self._addresses: list[int] = []
 
     def of(self, tensor: torch.Tensor, trees: Iterable[ModuleTree]) -> tuple[torch.nn.Module, torch.Tensor] | None:
         """Return the root of the tree and the owner of all of the tensor's memory; None if it has memory of its own."""
@@ -90,20 +92,36 @@ class Owners:
         self, tensor: torch.Tensor, address: int, trees: Iterable[ModuleTree]
     ) -> tuple[torch.nn.Module, torch.Tensor] | None:
         """Return the root and the owner as `of` does, for a tensor that looks at a part of the memory at `address`."""
+        trees = [*trees]
         bound = [tree.tensors for tree in trees]
         if len(bound) != len(self._of) or any(now is not then for now, then in zip(bound, self._of)):
             self._of = bound
-            self._found = {}
-            for tree in trees:
-                for owner in tree.tensors:
-                    if owners := address_of(owner):
-                        self._found.setdefault(owners, []).append((tree, owner))
+            self._look(trees)
+        found = self._at(tensor, address)
+        if found is None and may_be_shared(tensor) and self._addresses != _addresses(trees):
+            self._look(trees)  # parameters have been given other memory (`p.data = ...`)
+            found = self._at(tensor, address)
+        return found
+
+    def _look(self, trees: Sequence[ModuleTree]) -> None:
+        self._found = {}
+        self._addresses = _addresses(trees)
+        owners = ((tree, owner) for tree in trees for owner in tree.tensors)
+        for (tree, owner), address in zip(owners, self._addresses):
+            if address:
+                self._found.setdefault(address, []).append((tree, owner))
+
+    def _at(self, tensor: torch.Tensor, address: int) -> tuple[torch.nn.Module, torch.Tensor] | None:
         for tree, owner in self._found.get(address, ()):
             if owner is tensor or address_of(owner) != address or not is_within(tensor, owner):
                 continue
             if tree.still_has(owner):  # a tree is looked at after some of the tensors that a walk goes on to
                 return tree.root, owner
         return None
+
+
+def _addresses(trees: Iterable[ModuleTree]) -> list[int]:
+    return [address_of(owner) for tree in trees for owner in tree.tensors]
 
 
 def address_of(tensor: Any) -> int:

@@ -12,6 +12,7 @@ from support.host_state import carry, take
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.models import device
+from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import undo
 
 
@@ -110,6 +111,17 @@ def test_an_alias_is_no_device_state_of_its_own() -> None:
     plain = device.whole(take(source), [source["model"]]).keys()
     source["held"] = source["model"].state_dict()  # type: ignore[assignment]  # a dict of tensors
     assert device.whole(take(source), [source["model"]]).keys() == plain
+
+
+def test_memory_that_a_parameter_is_given_between_two_walks_is_its_own() -> None:
+    source: dict[str, Any] = {"model": model(), "held": {}}
+    trees = ModuleTrees()
+    take(source, trees)
+    source["held"] = {"w": source["model"][0].weight.detach().clone()}
+    source["model"][0].weight.data = source["held"]["w"]
+    target: dict[str, Any] = {"model": model(), "held": {}}
+    carry(source, target, trees)
+    assert target["held"]["w"].data_ptr() == target["model"][0].weight.data_ptr()
 
 
 def test_a_copy_is_state_of_its_own() -> None:

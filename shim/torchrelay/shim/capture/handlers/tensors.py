@@ -17,7 +17,7 @@ from torchrelay.shim.capture.handlers.handler import Handler, of_same_class
 from torchrelay.shim.capture.models.aliases import Alias
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.state.change_detection import WalkAnew
-from torchrelay.shim.capture.state.host_state import LargeTensor, StateNode
+from torchrelay.shim.capture.state.host_state import LargeTensor, OptimizerTensor, StateNode
 from torchrelay.shim.capture.state.key_text import text_of
 from torchrelay.shim.capture.values import small
 from torchrelay.shim.capture.values.base_types import fields
@@ -123,6 +123,8 @@ def _make_plain(rebuild: StateRebuild, node: EncodedNode) -> Any:
     if content is None:
         rebuild.leaves(f"view of a parameter {text_of(node.key)}")
         return ABSENT
+    if isinstance(content, OptimizerTensor):  # an optimizer that finds some of its entries looks for all of them
+        return _like(node, stand_in(content.shape, content.dtype, content.device))
     if isinstance(content, Alias):
         return _like(node, content.make())
     if isinstance(content, LargeTensor):
@@ -137,6 +139,8 @@ def _fits(node: EncodedNode, there: Any) -> bool:
     content = node.content
     if not of_same_class(node, there):
         return False
+    if isinstance(content, OptimizerTensor):
+        return tuple(there.shape) == content.shape and there.dtype == content.dtype
     if isinstance(content, Alias):
         return content.fits(there)
     if isinstance(content, LargeTensor):

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters.tensors.dtensor import is_spread
 from torchrelay.shim.adapters.tensors.storages import may_be_shared
 from torchrelay.shim.adapters.tensors.tensor_classes import has_graph
 from torchrelay.shim.capture.models.bound_tensors import Place, at_place
-from torchrelay.shim.capture.state.host_state import HostState
+from torchrelay.shim.capture.state.host_state import HostState, OptimizerTensor
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
 
 if TYPE_CHECKING:
@@ -185,7 +186,9 @@ def find(state: HostState, trees: ModuleTrees, numbers: Iterable[int]) -> None:
         tensor = node.obj
         large = id(tensor) in paths
         of_loop = large and state.root(number).kind is Kind.LOOPS  # its latest draw, done again, makes it anew
-        if large and (id(tensor) in known or of_loop or _is_of_graph(tensor)):
+        if large and id(tensor) in known and not is_spread(tensor):
+            node.content = OptimizerTensor(tensor.dtype, tuple(tensor.shape), str(tensor.device))
+        elif large and (id(tensor) in known or of_loop or _is_of_graph(tensor)):
             node.content = None
         elif (alias := _alias(state, trees, tensor)) is not None:
             node.content = alias

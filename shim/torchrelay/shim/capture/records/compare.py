@@ -21,7 +21,7 @@ from torchrelay.shim.capture.models.spaces import BUFFERS
 from torchrelay.shim.capture.records.difference import Difference, shown, shown_form, shown_part, type_of
 from torchrelay.shim.capture.records.encode import EncodedNode
 from torchrelay.shim.capture.records.set_up_trees import tree_of
-from torchrelay.shim.capture.state.host_state import Inside, LargeTensor, Nth, path_of
+from torchrelay.shim.capture.state.host_state import Inside, LargeTensor, Nth, OptimizerTensor, path_of
 from torchrelay.shim.capture.state.keys import Key, by_place
 from torchrelay.shim.capture.state.tags import (
     BOUND,
@@ -257,8 +257,8 @@ class Comparison:
         return flags or first_flags, {**first_values, **values}, buffers, forms
 
     def _tensors(self, keys: tuple[Any, ...], then: Any, now: Any) -> None:
-        if then is None or now is None:
-            return  # another name of a parameter, whose content comes from a donor
+        if any(content is None or isinstance(content, OptimizerTensor) for content in (then, now)):
+            return  # another name of a parameter, or of an optimizer's state, whose content comes from a donor
         if isinstance(then, Alias) and isinstance(now, Alias):
             if then[1:] != now[1:] or not self._pair(then.root, now.root):
                 self._differ(keys, f"a part of {then.name}", f"a part of {now.name}")

@@ -212,6 +212,14 @@ class Fields(NamedTuple):
     """Key of the attributes of a container: a dict of its own, since the container's content is its items."""
 
 
+class OptimizerTensor(NamedTuple):
+    """Stands for a large tensor of an optimizer's state under another name: its content comes with that state."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    device: str
+
+
 class LargeTensor(NamedTuple):
     """Stands for a tensor whose content comes from elsewhere."""
 

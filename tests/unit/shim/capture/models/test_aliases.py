@@ -124,6 +124,20 @@ def test_memory_that_a_parameter_is_given_between_two_walks_is_its_own() -> None
     assert target["held"]["w"].data_ptr() == target["model"][0].weight.data_ptr()
 
 
+def test_an_optimizers_state_under_another_name_has_all_of_its_entries() -> None:
+    """Its content comes with the optimizer's own; an optimizer that finds some entries looks for the others."""
+    source, target = ({"model": model(), "slow": {}} for _ in range(2))
+    for namespace in (source, target):
+        namespace["optimizer"] = optimizer = torch.optim.Adam(namespace["model"].parameters())  # type: ignore[attr-defined]  # a module
+        namespace["fast"] = optimizer.state  # type: ignore[assignment]  # a dict of its own
+    source["model"](torch.rand(4, 64)).sum().backward()  # type: ignore[operator]  # a module
+    source["optimizer"].step()  # type: ignore[attr-defined]  # an optimizer
+    carry(source, target)
+    target["optimizer"].step()  # type: ignore[attr-defined]  # an optimizer
+    for entries in target["fast"].values():
+        assert entries.keys() == {"step", "exp_avg", "exp_avg_sq"}
+
+
 def test_a_copy_is_state_of_its_own() -> None:
     source = {"model": model(), "held": {}}
     source["held"] = {"w": source["model"][0].weight.detach().clone()}  # type: ignore[index]  # a Sequential

@@ -7,7 +7,6 @@ import collections
 import copy
 import ctypes
 import dataclasses
-import decimal
 import datetime
 import decimal
 import enum

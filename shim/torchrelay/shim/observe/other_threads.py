@@ -55,7 +55,7 @@ class OtherThreads:
         cls.put = functools.wraps(put)(guard.entry(put, putting))
 
     def _install_pools(self) -> None:
-        submit = ThreadPoolExecutor.submit
+        submit: Any = ThreadPoolExecutor.submit
         guard = self._engine.guard
         threads = self
 
@@ -83,7 +83,8 @@ class OtherThreads:
         for cls, name in ways:
             read = getattr(cls, name)
             setattr(cls, name, functools.wraps(read)(guard.entry(read, reading)))
-        pool.IMapIterator.__next__ = pool.IMapIterator.next  # type: ignore[attr-defined]  # a class of no stub
+        items: Any = pool.IMapIterator
+        items.__next__ = items.next
 
     def _look(self, taken_from: Any) -> None:
         if self._may_tell() and self._filled.has(taken_from):

@@ -35,7 +35,11 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Any:
         return threading.get_ident() == main
 
     made: Any = SimpleNamespace(
-        commit=SimpleNamespace(boundary=3), guard=Guard(lambda: None), takes_part=is_main, on_training_thread=is_main, told=[]
+        commit=SimpleNamespace(boundary=3),
+        guard=Guard(lambda: None),
+        takes_part=is_main,
+        on_training_thread=is_main,
+        told=[],
     )
 
     def others_are_read(frame: FrameType, what: str) -> None:

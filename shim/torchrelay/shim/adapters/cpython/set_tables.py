@@ -95,9 +95,9 @@ def _write(obj: Any, items: Sequence[Any], table: Table) -> bool:
     entries = (ctypes.c_int64 * (2 * size))()
     mark = _mark()
     for place in marks:
-        entries[2 * place : 2 * place + 2] = (mark, -1)
+        entries[2 * place : 2 * place + 2] = [mark, -1]
     for place, item, value in zip(places, items, hashes):
-        entries[2 * place : 2 * place + 2] = (id(item), value)
+        entries[2 * place : 2 * place + 2] = [id(item), value]
     for item in items:
         incref(id(item))
     ctypes.memmove(address, entries, size * _ENTRY_BYTES)
@@ -112,7 +112,7 @@ def _write(obj: Any, items: Sequence[Any], table: Table) -> bool:
 def _fits(size: int, places: array[int], marks: array[int], finger: int) -> bool:
     taken = {*places, *marks}
     whole = len(taken) == len(places) + len(marks) < size and all(place < size for place in taken)
-    return whole and _SMALLEST <= size <= LARGEST and size & (size - 1) == 0 and 0 <= finger
+    return whole and _SMALLEST <= size <= LARGEST and size & (size - 1) == 0 and finger >= 0
 
 
 @functools.cache

@@ -48,7 +48,9 @@ def _capture(walk: Walk, kind: Kind, obj: torch.Tensor, parent: int, key: Any) -
         return
     path = walk.state.path(parent, key)
     part = local(obj)
-    content = LargeTensor(part.dtype, tuple(part.shape), str(part.device), spread_of(obj), is_leaf(obj), strides_of(part.detach()))
+    content = LargeTensor(
+        part.dtype, tuple(part.shape), str(part.device), spread_of(obj), is_leaf(obj), strides_of(part.detach())
+    )
     _add(walk, kind, obj, parent, key, content)
     walk.state.versions.append((obj, version_of(obj), path))
     walk.state.large[path] = obj

@@ -153,7 +153,9 @@ def build(value: TensorValue) -> torch.Tensor:
     if value.device == _META:
         tensor = torch.empty(value.shape, dtype=dtype, device=_META)
     else:
-        tensor = with_strides(byte_tensor(value.data).view(dtype).reshape(value.shape).clone().to(value.device), value.strides)
+        tensor = with_strides(
+            byte_tensor(value.data).view(dtype).reshape(value.shape).clone().to(value.device), value.strides
+        )
     if value.spread is not None:
         tensor = around(tensor, value.spread)
     return tensor.requires_grad_() if value.requires_grad else tensor

@@ -14,10 +14,10 @@ from torchrelay.shim.adapters.tensors.dtensor import around, local, spread_of
 from torchrelay.shim.adapters.tensors.storages import is_freed
 from torchrelay.shim.adapters.tensors.tensor_classes import is_leaf, is_of_own_class, of_class
 from torchrelay.shim.capture.handlers.handler import Handler, of_same_class
-from torchrelay.shim.capture.models.aliases import Alias
+from torchrelay.shim.capture.models.aliases import Alias, is_entry, parameters_of
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.state.change_detection import WalkAnew
-from torchrelay.shim.capture.state.host_state import LargeTensor, OptimizerTensor, StateNode
+from torchrelay.shim.capture.state.host_state import EntryForm, LargeTensor, OptimizerTensor, StateNode
 from torchrelay.shim.capture.state.key_text import text_of
 from torchrelay.shim.capture.values import small
 from torchrelay.shim.capture.values.base_types import fields
@@ -83,6 +83,8 @@ def _renewed(trees: ModuleTrees, node: StateNode) -> StateNode | None:
         return StateNode(node.kind, obj, node.parent, node.key, now, node.edges)
     if isinstance(content, Alias) and trees.owner_of(obj) is None:
         raise WalkAnew
+    if isinstance(content, OptimizerTensor) and not is_entry(obj, node.seen):
+        raise WalkAnew
     if isinstance(content, LargeTensor) and tuple(local(obj).shape) != content.shape:
         raise WalkAnew
     return None
@@ -125,8 +127,8 @@ def _make_plain(rebuild: StateRebuild, node: EncodedNode) -> Any:
     if content is None:
         rebuild.leaves(f"view of a parameter {text_of(node.key)}")
         return ABSENT
-    if isinstance(content, OptimizerTensor):  # an optimizer that finds some of its entries looks for all of them
-        return _like(node, stand_in(content.shape, content.dtype, content.device))
+    if isinstance(content, OptimizerTensor):
+        return _like(node, _entry(content.form))
     if isinstance(content, Alias):
         return _like(node, content.make())
     if isinstance(content, LargeTensor):
@@ -142,7 +144,7 @@ def _fits(node: EncodedNode, there: Any) -> bool:
     if not of_same_class(node, there):
         return False
     if isinstance(content, OptimizerTensor):
-        return tuple(there.shape) == content.shape and there.dtype == content.dtype
+        return tuple(there.shape) == content.form.shape and there.dtype == content.form.dtype
     if isinstance(content, Alias):
         return content.fits(there)
     if isinstance(content, LargeTensor):
@@ -158,11 +160,31 @@ def _fill(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
         obj.data = with_strides(stand_in(obj.shape, obj.dtype, obj.device), strides_of(obj.detach()))
     if isinstance(node.content, small.TensorValue):
         small.put(node.content, obj)
+    elif isinstance(node.content, OptimizerTensor):
+        _bind(rebuild, node, node.content, obj)
     elif isinstance(node.content, Alias):
         root = rebuild.objects[node.content.root]
         if root is ABSENT:
             raise StateMismatchError(f"{rebuild.path(node)} shares the memory of a model that is not here")
         node.content.share(obj, root)
+
+
+def _bind(rebuild: StateRebuild, node: EncodedNode, content: OptimizerTensor, obj: torch.Tensor) -> None:
+    """Give the tensor to its optimizer, whose state is filled later: it is one object under both names."""
+    optimizer = rebuild.objects[content.optimizer]
+    parameters = [] if optimizer is ABSENT else parameters_of(optimizer)
+    if content.place >= len(parameters):
+        raise StateMismatchError(f"{rebuild.path(node)} is of the state of an optimizer that is not here")
+    values = optimizer.state[parameters[content.place]]
+    for name, form in content.entries.items():
+        if name == content.name and values.get(name) is not obj:
+            values[name] = obj
+        elif name not in values:
+            values[name] = _entry(form)
+
+
+def _entry(form: EntryForm) -> torch.Tensor:
+    return with_strides(stand_in(form.shape, form.dtype, form.device), form.strides)
 
 
 HANDLERS = (
@@ -177,5 +199,6 @@ HANDLERS = (
         fits=_fits,
         fill=_fill,
         comes_and_goes=True,
+        turn=2,
     ),
 )

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters.tensors.dtensor import is_spread
 from torchrelay.shim.adapters.tensors.storages import may_be_shared
 from torchrelay.shim.adapters.tensors.tensor_classes import has_graph
 from torchrelay.shim.capture.models.bound_tensors import Place, at_place
-from torchrelay.shim.capture.state.host_state import HostState, OptimizerTensor
+from torchrelay.shim.capture.state.host_state import EntryForm, HostState, OptimizerTensor
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
+from torchrelay.shim.tensors.tensor_bytes import strides_of
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.models.modules import ModuleTree, ModuleTrees
@@ -180,14 +180,16 @@ def find(state: HostState, trees: ModuleTrees, numbers: Iterable[int]) -> None:
     if not tensors:
         return
     known = {id(v) for _, o in state.optimizers for values in o.state.values() for v in values.values()}
+    entries = _entries(state) if any(id(state.nodes[number].obj) in known for number in tensors) else {}
     paths = {id(tensor): path for path, tensor in state.large.items()}
     for number in tensors:
         node = state.nodes[number]
         tensor = node.obj
         large = id(tensor) in paths
         of_loop = large and state.root(number).kind is Kind.LOOPS  # its latest draw, done again, makes it anew
-        if large and id(tensor) in known and not is_spread(tensor):
-            node.content = OptimizerTensor(tensor.dtype, tuple(tensor.shape), str(tensor.device))
+        if (entry := entries.get(id(tensor))) is not None:
+            node.content = _content_of(state, *entry)
+            node.seen = entry
         elif large and (id(tensor) in known or of_loop or _is_of_graph(tensor)):
             node.content = None
         elif (alias := _alias(state, trees, tensor)) is not None:
@@ -196,6 +198,40 @@ def find(state: HostState, trees: ModuleTrees, numbers: Iterable[int]) -> None:
             continue
         if large:
             del state.large[paths[id(tensor)]]
+
+
+def _content_of(
+    state: HostState, optimizer: torch.optim.Optimizer, place: int, name: str
+) -> OptimizerTensor:
+    values = optimizer.state[parameters_of(optimizer)[place]]
+    entries = {key: _form_of(value) for key, value in values.items() if type(value) in _PLAIN}
+    return OptimizerTensor(state.index[id(optimizer)], place, name, entries)
+
+
+def _form_of(tensor: torch.Tensor) -> EntryForm:
+    return EntryForm(tensor.dtype, tuple(tensor.shape), str(tensor.device), strides_of(tensor.detach()))
+
+
+def _entries(state: HostState) -> dict[int, tuple[torch.optim.Optimizer, int, str]]:
+    """Return of which optimizer, and which of its entries, tensors of optimizers' states are, by id."""
+    found: dict[int, tuple[torch.optim.Optimizer, int, str]] = {}
+    for _, optimizer in state.optimizers:
+        for place, parameter in enumerate(parameters_of(optimizer)):
+            for name, value in optimizer.state.get(parameter, {}).items():
+                if type(value) in _PLAIN and type(name) is str:
+                    found.setdefault(id(value), (optimizer, place, name))
+    return found
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def is_entry(tensor: torch.Tensor, entry: tuple[torch.optim.Optimizer, int, str]) -> bool:
+    """Return whether an optimizer still has the tensor for this entry."""
+    optimizer, place, name = entry
+    parameters = parameters_of(optimizer)
+    return place < len(parameters) and optimizer.state.get(parameters[place], {}).get(name) is tensor
 
 
 def _find_arrays(state: HostState, trees: ModuleTrees, numbers: Iterable[int]) -> None:

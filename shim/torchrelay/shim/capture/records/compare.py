@@ -257,8 +257,12 @@ class Comparison:
         return flags or first_flags, {**first_values, **values}, buffers, forms
 
     def _tensors(self, keys: tuple[Any, ...], then: Any, now: Any) -> None:
-        if any(content is None or isinstance(content, OptimizerTensor) for content in (then, now)):
-            return  # another name of a parameter, or of an optimizer's state, whose content comes from a donor
+        if then is None or now is None:
+            return  # another name of a parameter, whose content comes from a donor
+        if isinstance(then, OptimizerTensor) and isinstance(now, OptimizerTensor):
+            if (then.place, then.name) != (now.place, now.name) or not self._pair(then.optimizer, now.optimizer):
+                self._differ(keys, shown(then), shown(now))
+            return
         if isinstance(then, Alias) and isinstance(now, Alias):
             if then[1:] != now[1:] or not self._pair(then.root, now.root):
                 self._differ(keys, f"a part of {then.name}", f"a part of {now.name}")

@@ -138,6 +138,33 @@ def test_an_optimizers_state_under_another_name_has_all_of_its_entries() -> None
         assert entries.keys() == {"step", "exp_avg", "exp_avg_sq"}
 
 
+@pytest.mark.parametrize("size", [8, 256])
+def test_a_tensor_of_an_optimizers_state_under_another_name_is_one_object(size: int) -> None:
+    """Training that keeps a moment reads what the optimizer goes on to write."""
+    source, target = ({"model": torch.nn.Linear(size, size), "held": []} for _ in range(2))
+    for namespace in (source, target):
+        namespace["optimizer"] = torch.optim.Adam(namespace["model"].parameters())  # type: ignore[attr-defined, assignment]  # a module
+    weight = source["model"].weight  # type: ignore[attr-defined]  # a module
+    source["model"](torch.rand(4, size)).sum().backward()  # type: ignore[operator]  # a module
+    source["optimizer"].step()  # type: ignore[attr-defined]  # an optimizer
+    source["held"] = [source["optimizer"].state[weight]["exp_avg"]]  # type: ignore[attr-defined]  # an optimizer
+    carry(source, target)
+    entries = target["optimizer"].state[target["model"].weight]  # type: ignore[attr-defined]  # an optimizer, a module
+    assert target["held"][0] is entries["exp_avg"]  # type: ignore[index]  # a list
+    assert [*entries] == ["step", "exp_avg", "exp_avg_sq"], "an optimizer that finds some of them looks for all"
+
+
+def test_a_tensor_that_an_optimizer_has_had_is_state_of_its_own() -> None:
+    trees = ModuleTrees()
+    source: dict[str, Any] = {"model": torch.nn.Linear(256, 256)}
+    source["optimizer"] = optimizer = torch.optim.SGD(source["model"].parameters(), momentum=0.9)
+    values = optimizer.state[source["model"].weight]
+    values["momentum_buffer"] = source["held"] = torch.rand(256, 256)
+    assert not take(source, trees).large
+    values["momentum_buffer"] = torch.rand(256, 256)
+    assert [*take(source, trees).large.values()] == [source["held"]]
+
+
 def test_a_copy_is_state_of_its_own() -> None:
     source = {"model": model(), "held": {}}
     source["held"] = {"w": source["model"][0].weight.detach().clone()}  # type: ignore[index]  # a Sequential

@@ -64,7 +64,7 @@ def put(obj: Any, items: Sequence[Any], table: Table) -> bool:
     """Give a set these elements in these places. Return whether they could be put there; if not, it has any content."""
     if not _works() or not _write(obj, items, table):
         return False
-    return len(obj) == len(items) and all(set.__contains__(obj, item) for item in items)
+    return set.__len__(obj) == len(items) and all(set.__contains__(obj, item) for item in items)
 
 
 def _read(obj: Any) -> Table | None:

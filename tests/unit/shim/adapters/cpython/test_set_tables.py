@@ -71,3 +71,14 @@ def test_a_table_that_does_not_fit_is_refused() -> None:
 
 def test_a_large_table_is_left_alone() -> None:
     assert set_tables.table_of({*range(set_tables.LARGEST)}) is None
+
+
+def test_a_class_of_the_scripts_own_is_asked_nothing() -> None:
+    class Own(set):  # type: ignore[type-arg]  # of anything
+        def __len__(self) -> int:
+            raise AssertionError("asked")
+
+    held, items = Own(), [1, 2, 3]
+    table = set_tables.table_of({*items})
+    assert table is not None
+    assert set_tables.put(held, items, table)

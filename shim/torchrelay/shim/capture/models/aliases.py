@@ -84,6 +84,12 @@ class Owners:
         self._found: dict[int, list[tuple[ModuleTree, torch.Tensor]]] = {}
         self._of: list[Any] = []
         self._addresses: list[int] = []
+        self._is_checked = False
+        """Whether these are the addresses of now. One look at all parameters does for all tensors of a walk."""
+
+    def check_anew(self) -> None:
+        """Parameters may have been given other memory since (`p.data = ...`)."""
+        self._is_checked = False
 
     def of(self, tensor: torch.Tensor, trees: Iterable[ModuleTree]) -> tuple[torch.nn.Module, torch.Tensor] | None:
         """Return the root of the tree and the owner of all of the tensor's memory; None if it has memory of its own."""
@@ -97,16 +103,21 @@ class Owners:
         bound = [tree.tensors for tree in trees]
         if len(bound) != len(self._of) or any(now is not then for now, then in zip(bound, self._of)):
             self._of = bound
+            self._found, self._addresses = {}, []
             self._look(trees)
         found = self._at(tensor, address)
-        if found is None and may_be_shared(tensor) and self._addresses != _addresses(trees):
-            self._look(trees)  # parameters have been given other memory (`p.data = ...`)
+        if found is None and not self._is_checked and may_be_shared(tensor):
+            self._look(trees)
             found = self._at(tensor, address)
         return found
 
     def _look(self, trees: Sequence[ModuleTree]) -> None:
+        addresses = _addresses(trees)
+        self._is_checked = True
+        if addresses == self._addresses:
+            return
         self._found = {}
-        self._addresses = _addresses(trees)
+        self._addresses = addresses
         owners = ((tree, owner) for tree in trees for owner in tree.tensors)
         for (tree, owner), address in zip(owners, self._addresses):
             if address:
@@ -174,6 +185,7 @@ def is_by_value(content: Any) -> bool:
 
 def find(state: HostState, trees: ModuleTrees, numbers: Iterable[int]) -> None:
     """Note which of the nodes are aliases. Optimizer state under another name, as its `state_dict()` has it, is none either."""
+    trees.look_for_owners_anew()
     numbers = list(numbers)
     tensors = [n for n in numbers if state.nodes[n].kind is Kind.TENSOR]
     _find_arrays(state, trees, [n for n in numbers if state.nodes[n].kind is Kind.NDARRAY])

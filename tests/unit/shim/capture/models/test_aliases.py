@@ -11,7 +11,7 @@ import torch
 from support.host_state import carry, take
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.capture.models import device
+from torchrelay.shim.capture.models import aliases, device
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import undo
 
@@ -136,6 +136,18 @@ def test_an_optimizers_state_under_another_name_has_all_of_its_entries() -> None
     target["optimizer"].step()  # type: ignore[attr-defined]  # an optimizer
     for entries in target["fast"].values():
         assert entries.keys() == {"step", "exp_avg", "exp_avg_sq"}
+
+
+def test_parameters_are_looked_at_once_for_all_views_of_a_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+    source: dict[str, Any] = {"model": model(), "held": []}
+    trees = ModuleTrees()
+    take(source, trees)
+    looks: list[None] = []
+    plain = aliases._addresses
+    monkeypatch.setattr(aliases, "_addresses", lambda trees: looks.append(None) or plain(trees))
+    source["held"] = [*torch.rand(100, 8)]
+    take(source, trees)
+    assert len(looks) == 1
 
 
 @pytest.mark.parametrize("size", [8, 256])

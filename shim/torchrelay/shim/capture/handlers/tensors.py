@@ -14,7 +14,7 @@ from torchrelay.shim.adapters.tensors.dtensor import around, local, spread_of
 from torchrelay.shim.adapters.tensors.storages import is_freed
 from torchrelay.shim.adapters.tensors.tensor_classes import is_leaf, is_of_own_class, of_class
 from torchrelay.shim.capture.handlers.handler import Handler, of_same_class
-from torchrelay.shim.capture.models.aliases import Alias, is_entry, parameters_of
+from torchrelay.shim.capture.models.aliases import Alias, parameters_of
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.state.change_detection import WalkAnew
 from torchrelay.shim.capture.state.host_state import EntryForm, LargeTensor, OptimizerTensor, StateNode
@@ -83,7 +83,7 @@ def _renewed(trees: ModuleTrees, node: StateNode) -> StateNode | None:
         return StateNode(node.kind, obj, node.parent, node.key, now, node.edges)
     if isinstance(content, Alias) and trees.owner_of(obj) is None:
         raise WalkAnew
-    if isinstance(content, OptimizerTensor) and not is_entry(obj, node.seen):
+    if isinstance(content, OptimizerTensor) and not node.seen.holds(obj):
         raise WalkAnew
     if isinstance(content, LargeTensor) and tuple(local(obj).shape) != content.shape:
         raise WalkAnew

@@ -6,7 +6,8 @@ own. A journal says of one whose memory it shares, so that it follows its owner 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -191,8 +192,10 @@ def find(state: HostState, trees: ModuleTrees, numbers: Iterable[int]) -> None:
     _find_arrays(state, trees, [n for n in numbers if state.nodes[n].kind is Kind.NDARRAY])
     if not tensors:
         return
-    known = {id(v) for _, o in state.optimizers for values in o.state.values() for v in values.values()}
+    known = {id(v): v for _, o in state.optimizers for values in o.state.values() for v in values.values()}
     entries = _entries(state) if any(id(state.nodes[number].obj) in known for number in tensors) else {}
+    _look_at_kept(state)
+    unlike = {number for number, value in known.items() if type(value) not in _PLAIN}
     paths = {id(tensor): path for path, tensor in state.large.items()}
     for number in tensors:
         node = state.nodes[number]
@@ -200,9 +203,14 @@ def find(state: HostState, trees: ModuleTrees, numbers: Iterable[int]) -> None:
         large = id(tensor) in paths
         of_loop = large and state.root(number).kind is Kind.LOOPS  # its latest draw, done again, makes it anew
         if (entry := entries.get(id(tensor))) is not None:
-            node.content = _content_of(state, *entry)
+            if entry.optimizer in _rebinding and not large:
+                continue  # by value
+            node.content = _content_of(state, entry)
             node.seen = entry
-        elif large and (id(tensor) in known or of_loop or _is_of_graph(tensor)):
+            _kept.setdefault(entry.optimizer, {})[entry[2:]] = entry.parameter, weakref.ref(tensor)
+            if entry.optimizer in _rebinding:
+                continue  # its content comes by this name, too
+        elif large and (id(tensor) in unlike or of_loop or _is_of_graph(tensor)):
             node.content = None
         elif (alias := _alias(state, trees, tensor)) is not None:
             node.content = alias
@@ -212,38 +220,60 @@ def find(state: HostState, trees: ModuleTrees, numbers: Iterable[int]) -> None:
             del state.large[paths[id(tensor)]]
 
 
-def _content_of(
-    state: HostState, optimizer: torch.optim.Optimizer, place: int, name: str
-) -> OptimizerTensor:
-    values = optimizer.state[parameters_of(optimizer)[place]]
-    entries = {key: _form_of(value) for key, value in values.items() if type(value) in _PLAIN}
-    return OptimizerTensor(state.index[id(optimizer)], place, name, entries)
+class Entry(NamedTuple):
+    """Where an optimizer keeps a tensor."""
+
+    optimizer: torch.optim.Optimizer
+    parameter: torch.Tensor
+    place: int
+    name: str
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Return whether the optimizer still has the tensor there."""
+        is_there = self.optimizer.state.get(self.parameter, {}).get(self.name) is tensor
+        if not is_there:
+            _rebinding.add(self.optimizer)
+        return is_there
+
+
+_rebinding: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+"""Optimizers that have bound other tensors in place of those that training keeps: an update makes the kept ones no entries."""
+_kept: weakref.WeakKeyDictionary[torch.optim.Optimizer, dict[tuple[int, str], tuple[torch.Tensor, Callable[[], Any]]]] = (
+    weakref.WeakKeyDictionary()
+)
+"""The entries that training keeps, as of the latest walk that met them."""
+
+
+def _content_of(state: HostState, entry: Entry) -> OptimizerTensor:
+    values = entry.optimizer.state[entry.parameter]
+    forms = {key: _form_of(value) for key, value in values.items() if type(value) in _PLAIN}
+    return OptimizerTensor(state.index[id(entry.optimizer)], entry.place, entry.name, forms)
 
 
 def _form_of(tensor: torch.Tensor) -> EntryForm:
     return EntryForm(tensor.dtype, tuple(tensor.shape), str(tensor.device), strides_of(tensor.detach()))
 
 
-def _entries(state: HostState) -> dict[int, tuple[torch.optim.Optimizer, int, str]]:
-    """Return of which optimizer, and which of its entries, tensors of optimizers' states are, by id."""
-    found: dict[int, tuple[torch.optim.Optimizer, int, str]] = {}
+def _entries(state: HostState) -> dict[int, Entry]:
+    """Return where tensors of optimizers' states are kept, by id."""
+    found: dict[int, Entry] = {}
     for _, optimizer in state.optimizers:
         for place, parameter in enumerate(parameters_of(optimizer)):
             for name, value in optimizer.state.get(parameter, {}).items():
                 if type(value) in _PLAIN and type(name) is str:
-                    found.setdefault(id(value), (optimizer, place, name))
+                    found.setdefault(id(value), Entry(optimizer, parameter, place, name))
     return found
+
+
+def _look_at_kept(state: HostState) -> None:
+    for _, optimizer in state.optimizers:
+        for (place, name), (parameter, kept) in _kept.get(optimizer, {}).items():
+            if (tensor := kept()) is not None:
+                Entry(optimizer, parameter, place, name).holds(tensor)
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
-def is_entry(tensor: torch.Tensor, entry: tuple[torch.optim.Optimizer, int, str]) -> bool:
-    """Return whether an optimizer still has the tensor for this entry."""
-    optimizer, place, name = entry
-    parameters = parameters_of(optimizer)
-    return place < len(parameters) and optimizer.state.get(parameters[place], {}).get(name) is tensor
 
 
 def _find_arrays(state: HostState, trees: ModuleTrees, numbers: Iterable[int]) -> None:

@@ -175,6 +175,8 @@ def test_a_tensor_that_an_optimizer_has_had_is_state_of_its_own() -> None:
     assert not take(source, trees).large
     values["momentum_buffer"] = torch.rand(256, 256)
     assert [*take(source, trees).large.values()] == [source["held"]]
+    source["held"] = values["momentum_buffer"]
+    assert [*take(source, trees).large.values()] == [source["held"]], "the next update may leave it alone, too"
 
 
 def test_a_copy_is_state_of_its_own() -> None:

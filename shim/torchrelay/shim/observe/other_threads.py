@@ -2,7 +2,8 @@
 
 Such a thread is ahead of training by as much as it likes, and a new process, with threads of its own, would go on with other
 numbers. A queue that the training thread alone uses is no obstacle, and neither is that of a `DataLoader`, which is followed
-elsewhere. What a pool is given and has made within one step is none either, nor a task that returns None, such as one that saves.
+elsewhere. What a pool is given and has made within one step is none either, nor a task that returns None, or whose
+result is left, such as one that saves.
 
 Leans on `queue.Queue.get` and `put`, which its subclasses have from it, on `ThreadPoolExecutor.submit` and `Future.result`, and on
 `multiprocessing.pool.ApplyResult` and `IMapIterator`. Seen on CPython 3.11.
@@ -10,15 +11,30 @@ Leans on `queue.Queue.get` and `put`, which its subclasses have from it, on `Thr
 
 from __future__ import annotations
 
+import dis
 import functools
 import queue
 from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing import pool
+from types import FrameType
 from typing import Any
 
 from torchrelay.shim.capture.values.by_identity import ByIdentity
 from torchrelay.shim.observe.other_processes import ReadingRank, asking
 from torchrelay.shim.script.save_future import SaveFuture
+
+
+_POP_TOP = dis.opmap["POP_TOP"]
+_CACHE = dis.opmap.get("CACHE", -1)
+
+
+def _leaves_result(frame: FrameType) -> bool:
+    """Return whether the frame has no use for what it calls returns: it waits for a save, and whoever saves returns the file's name."""
+    code = frame.f_code.co_code
+    place = frame.f_lasti + 2
+    while place < len(code) and code[place] == _CACHE:
+        place += 2
+    return place < len(code) and code[place] == _POP_TOP
 
 
 class OtherThreads:
@@ -102,7 +118,8 @@ class OtherThreads:
         asked = self._asked.get(result)
         if found is None or asked is None or commit is None or isinstance(result, SaveFuture) or not self._may_tell():
             return
-        if asked != commit.boundary:
+        frame = asking()
+        if asked != commit.boundary and frame is not None and not _leaves_result(frame):
             self._tell("what a pool's thread has made in a step before")
 
     def _may_tell(self) -> bool:

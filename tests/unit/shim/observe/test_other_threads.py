@@ -151,3 +151,13 @@ def test_what_set_up_has_asked_for_is_told_too(engine: Any) -> None:
     engine.commit = SimpleNamespace(boundary=0)
     assert read() == 5
     assert len(engine.told) == 1
+
+
+def test_a_result_that_nobody_uses_is_no_obstacle(engine: Any) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        future = threads.submit(lambda: "the file that was saved")
+    engine.commit = SimpleNamespace(boundary=4)
+    future.result()
+    assert engine.told == []
+    assert [future.result()]
+    assert len(engine.told) == 1

@@ -238,9 +238,9 @@ class Entry(NamedTuple):
 
 _rebinding: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
 """Optimizers that have bound other tensors in place of those that training keeps: an update makes the kept ones no entries."""
-_kept: weakref.WeakKeyDictionary[torch.optim.Optimizer, dict[tuple[int, str], tuple[torch.Tensor, Callable[[], Any]]]] = (
-    weakref.WeakKeyDictionary()
-)
+_kept: weakref.WeakKeyDictionary[
+    torch.optim.Optimizer, dict[tuple[int, str], tuple[torch.Tensor, Callable[[], Any]]]
+] = weakref.WeakKeyDictionary()
 """The entries that training keeps, as of the latest walk that met them."""
 
 

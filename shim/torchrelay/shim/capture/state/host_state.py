@@ -224,8 +224,8 @@ class EntryForm(NamedTuple):
 class OptimizerTensor(NamedTuple):
     """Stands for a tensor of an optimizer's state under another name: its content comes with that state.
 
-    `optimizer`: its node. `place`, `name`: of the parameter among all of its groups, and of the entry. `entries`: what tensors there
-    are for that parameter, in their order: an optimizer that finds some of them looks for all.
+    `optimizer`: its node. `place`, `name`: of the parameter among all of its groups, and of the entry. `entries`: what tensors
+    there are for that parameter, in their order: an optimizer that finds some of them looks for all.
     """
 
     optimizer: int

@@ -23,13 +23,12 @@ from torchrelay.shim.capture.values.by_identity import ByIdentity
 from torchrelay.shim.observe.other_processes import ReadingRank, asking
 from torchrelay.shim.script.save_future import SaveFuture
 
-
 _POP_TOP = dis.opmap["POP_TOP"]
 _CACHE = dis.opmap.get("CACHE", -1)
 
 
 def _leaves_result(frame: FrameType) -> bool:
-    """Return whether the frame has no use for what it calls returns: it waits for a save, and whoever saves returns the file's name."""
+    """Return whether the frame has no use for what its call returns: it waits for a save, which returns a file's name."""
     code = frame.f_code.co_code
     place = frame.f_lasti + 2
     while place < len(code) and code[place] == _CACHE:

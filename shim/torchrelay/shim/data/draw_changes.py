@@ -24,6 +24,7 @@ from torchrelay.shim.capture.values import callables
 from torchrelay.shim.capture.values.alike import alike
 from torchrelay.shim.capture.values.base_types import deque_items, dict_items, list_items, set_items, tuple_items
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
+from torchrelay.shim.capture.values.set_content import SetContent
 from torchrelay.shim.data.batch_originals import Original, originals_of
 from torchrelay.shim.data.item_objects import NONE, ItemObjects, objects_in
 
@@ -120,6 +121,8 @@ def _taken(node: StateNode) -> Any:
 def _is_same(then: Any, now: Any) -> bool:
     if type(then) is list and type(now) is list:
         return same_items(then, now)
+    if type(then) is SetContent and type(now) is SetContent:
+        return then.same(now)
     return same_mapping(then, now) if type(then) is dict and type(now) is dict else alike(then, now)
 
 

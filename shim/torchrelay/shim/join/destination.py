@@ -72,6 +72,9 @@ class Destination:
         """Whether the donor has tensors of the next loop, and those of the one before beside them."""
         self._needed = {f"value.{path}" for path in needed} - self._carried
         self._own = device.catalogue(state, state.roots)
+        for path, (name, tensor) in device.under_other_names(state, self._needed - self._own.keys()).items():
+            self._own.pop(name, None)
+            self._own[path] = tensor
         self._own_models = {path.partition(".")[0] for path in self._own}
         self._arrived: Arrived | None = None
         self._infos: tuple[TensorInfo, ...] = ()
@@ -403,6 +406,7 @@ class Destination:
         own_shape = tuple(local(parameter).shape)
         beside = tuple(info.shape) == own_shape or group.get("fused") or group.get("capturable")
         tensor = torch.empty(info.shape, dtype=info.dtype, device=parameter.device if beside else "cpu")
+        tensor = optimizer_order.in_strides(optimizer, int(place), parameter, key, tensor)
         self._own[info.path] = tensor
         optimizer.state[parameter][key] = device.like_parameter(parameter, key, tensor)
         return tensor

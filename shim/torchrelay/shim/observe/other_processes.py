@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from torchrelay.shim.observe.protection_report import ProtectionReporter
 
 _READS = ("recv", "recv_bytes", "recv_bytes_into")
-_CARRIES = ("multiprocessing", "torch.multiprocessing", "queue")
-"""Modules between who asks and the pipe, or the queue."""
+_CARRIES = ("multiprocessing", "torch.multiprocessing", "queue", "concurrent.futures")
+"""Modules between who asks and the pipe, the queue or the pool."""
 _FOLLOWED = "torch.utils.data"
 
 
@@ -40,13 +40,18 @@ def _module(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", ""))
 
 
+class Boundary(Protocol):
+    @property
+    def boundary(self) -> int: ...
+
+
 class ReadingRank(Protocol):
     """What has to be known of a rank whose steps may read what others make."""
 
     @property
     def guard(self) -> Guard: ...
     @property
-    def commit(self) -> object | None: ...
+    def commit(self) -> Boundary | None: ...
     @property
     def reporter(self) -> ProtectionReporter: ...
     def takes_part(self) -> bool: ...

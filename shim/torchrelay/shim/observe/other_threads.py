@@ -1,20 +1,39 @@
-"""Whether training takes in what threads of the script's own put into a queue: batches that are fetched ahead, an environment.
+"""Whether training takes in what threads of the script's own make: batches that are fetched ahead, an environment.
 
 Such a thread is ahead of training by as much as it likes, and a new process, with threads of its own, would go on with other
 numbers. A queue that the training thread alone uses is no obstacle, and neither is that of a `DataLoader`, which is followed
-elsewhere.
+elsewhere. What a pool is given and has made within one step is none either, nor a task that returns None, or whose
+result is left, such as one that saves.
 
-Leans on `queue.Queue.get` and `put`, which its subclasses have from it. Seen on CPython 3.11.
+Leans on `queue.Queue.get` and `put`, which its subclasses have from it, on `ThreadPoolExecutor.submit` and `Future.result`, and on
+`multiprocessing.pool.ApplyResult` and `IMapIterator`. Seen on CPython 3.11.
 """
 
 from __future__ import annotations
 
+import dis
 import functools
 import queue
+from concurrent.futures import Future, ThreadPoolExecutor
+from multiprocessing import pool
+from types import FrameType
 from typing import Any
 
 from torchrelay.shim.capture.values.by_identity import ByIdentity
 from torchrelay.shim.observe.other_processes import ReadingRank, asking
+from torchrelay.shim.script.save_future import SaveFuture
+
+_POP_TOP = dis.opmap["POP_TOP"]
+_CACHE = dis.opmap.get("CACHE", -1)
+
+
+def _leaves_result(frame: FrameType) -> bool:
+    """Return whether the frame has no use for what its call returns: it waits for a save, which returns a file's name."""
+    code = frame.f_code.co_code
+    place = frame.f_lasti + 2
+    while place < len(code) and code[place] == _CACHE:
+        place += 2
+    return place < len(code) and code[place] == _POP_TOP
 
 
 class OtherThreads:
@@ -24,8 +43,14 @@ class OtherThreads:
         self._engine = engine
         self._filled: ByIdentity[None] = ByIdentity()
         """Queues that others than the training thread have put something into."""
+        self._asked: ByIdentity[int] = ByIdentity()
+        """What pools have been asked for, with the boundary of then."""
 
     def install(self) -> None:
+        self._install_queues()
+        self._install_pools()
+
+    def _install_queues(self) -> None:
         cls: Any = queue.Queue
         guard = self._engine.guard
         get = cls.get
@@ -44,12 +69,63 @@ class OtherThreads:
         cls.get = functools.wraps(get)(guard.entry(get, taking))
         cls.put = functools.wraps(put)(guard.entry(put, putting))
 
+    def _install_pools(self) -> None:
+        submit: Any = ThreadPoolExecutor.submit
+        guard = self._engine.guard
+        threads = self
+
+        def submitting(plain: Any, *args: Any, **kwargs: Any) -> Any:
+            future = plain(*args, **kwargs)
+            threads._ask(future)
+            return future
+
+        def beginning(plain: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+            threads._ask(self)
+            return plain(self, *args, **kwargs)
+
+        def reading(plain: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+            found = plain(self, *args, **kwargs)
+            threads._read(self, found)
+            return found
+
+        executor: Any = ThreadPoolExecutor
+        executor.submit = functools.wraps(submit)(guard.entry(submit, submitting))
+        kinds: tuple[Any, ...] = (pool.ApplyResult, pool.IMapIterator)
+        for cls in kinds:
+            begin = cls.__init__
+            cls.__init__ = functools.wraps(begin)(guard.entry(begin, beginning))
+        ways: tuple[tuple[Any, str], ...] = ((Future, "result"), (pool.ApplyResult, "get"), (pool.IMapIterator, "next"))
+        for cls, name in ways:
+            read = getattr(cls, name)
+            setattr(cls, name, functools.wraps(read)(guard.entry(read, reading)))
+        items: Any = pool.IMapIterator
+        items.__next__ = items.next
+
     def _look(self, taken_from: Any) -> None:
-        engine = self._engine
-        if engine.commit is None or not engine.takes_part() or engine.reporter.reads_from_others is not None:
-            return
-        if not self._filled.has(taken_from):
+        if self._may_tell() and self._filled.has(taken_from):
+            self._tell("what another thread puts into a queue")
+
+    def _ask(self, result: Any) -> None:
+        """Note what the training thread asks of a pool. Torch's own saves are followed elsewhere."""
+        frame = asking() if self._engine.on_training_thread() else None
+        if frame is not None and not str(frame.f_globals.get("__name__", "")).startswith("torch."):
+            commit = self._engine.commit
+            self._asked.put(result, -1 if commit is None else commit.boundary)
+
+    def _read(self, result: Any, found: Any) -> None:
+        commit = self._engine.commit
+        asked = self._asked.get(result)
+        if found is None or asked is None or commit is None or isinstance(result, SaveFuture) or not self._may_tell():
             return
         frame = asking()
+        if asked != commit.boundary and frame is not None and not _leaves_result(frame):
+            self._tell("what a pool's thread has made in a step before")
+
+    def _may_tell(self) -> bool:
+        engine = self._engine
+        return engine.commit is not None and engine.takes_part() and engine.reporter.reads_from_others is None
+
+    def _tell(self, what: str) -> None:
+        frame = asking()
         if frame is not None:
-            engine.reporter.others_are_read(frame, "what another thread puts into a queue")
+            self._engine.reporter.others_are_read(frame, what)

@@ -47,6 +47,26 @@ def is_plain(tensor: torch.Tensor) -> bool:
     return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
+def strides_of(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Return the strides in which a tensor like this one is made: its own, or of the same order where it leaves gaps or overlaps.
+
+    Empty where it is contiguous: kernels choose by strides, and round otherwise.
+    """
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+        return ()
+    if tensor.dim() < 2 or (tensor.is_contiguous() and (tensor.dim() < 4 or 1 not in tensor.shape)):
+        return ()
+    strides = torch.empty_like(tensor, device="meta", requires_grad=False).stride()
+    return () if strides == torch.empty(tensor.shape, device="meta").stride() else tuple(strides)
+
+
+def with_strides(tensor: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
+    """Return the tensor, or a copy of it in these strides. Empty ones stand for a contiguous tensor."""
+    if not strides:
+        return tensor
+    return torch.empty_strided(tensor.shape, tuple(strides), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+
 def plain_copy(tensor: torch.Tensor) -> torch.Tensor:
     """Return `tensor` itself if it is plain, else a plain copy."""
     return tensor.resolve_conj().resolve_neg().contiguous()

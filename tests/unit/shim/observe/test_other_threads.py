@@ -1,9 +1,13 @@
-"""A step that takes what another thread has put into a queue is noticed; a queue of the training thread alone is not meant."""
+"""A step that takes what another thread has made ahead is noticed; a queue of the training thread alone is not meant."""
 
 from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from multiprocessing import pool
+from multiprocessing.pool import ThreadPool
 from types import FrameType, SimpleNamespace
 from typing import Any
 
@@ -20,13 +24,22 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Any:
     cls: Any = queue.Queue
     for name in ("get", "put"):
         monkeypatch.setattr(cls, name, getattr(cls, name))  # put back in the end
+    patched: list[tuple[Any, str]] = [(ThreadPoolExecutor, "submit"), (Future, "result"), (pool.ApplyResult, "get")]
+    patched += [(cls, "__init__") for cls in (pool.ApplyResult, pool.IMapIterator)]
+    patched += [(pool.IMapIterator, name) for name in ("next", "__next__")]
+    for kind, name in patched:
+        monkeypatch.setattr(kind, name, getattr(kind, name))
     main = threading.get_ident()
 
     def is_main() -> bool:
         return threading.get_ident() == main
 
     made: Any = SimpleNamespace(
-        commit=object(), guard=Guard(lambda: None), takes_part=is_main, on_training_thread=is_main, told=[]
+        commit=SimpleNamespace(boundary=3),
+        guard=Guard(lambda: None),
+        takes_part=is_main,
+        on_training_thread=is_main,
+        told=[],
     )
 
     def others_are_read(frame: FrameType, what: str) -> None:
@@ -84,3 +97,67 @@ def test_a_data_loaders_queues_are_followed_elsewhere(engine: Any) -> None:
     loader = DataLoader(TensorDataset(torch.arange(4.0)), num_workers=1)
     assert len([*loader]) == 4
     assert engine.told == []
+
+
+def _futures(ask: Callable[[], Any]) -> Callable[[], Any]:
+    with ThreadPoolExecutor(1) as executor:
+        future = executor.submit(ask)
+    return lambda: future.result()
+
+
+def _results(ask: Callable[[], Any]) -> Callable[[], Any]:
+    with ThreadPool(1) as threads:
+        result = threads.apply_async(ask)
+        result.wait()
+    return lambda: result.get()
+
+
+def _items(ask: Callable[[], Any]) -> Callable[[], Any]:
+    with ThreadPool(1) as threads:
+        items = threads.imap(lambda _: ask(), [0, 1])
+        threads.close()
+        threads.join()
+    return lambda: next(items)
+
+
+POOLS = pytest.mark.parametrize("asked", [_futures, _results, _items])
+
+
+@POOLS
+def test_what_a_pool_was_asked_for_in_a_step_before_is_told_once(engine: Any, asked: Any) -> None:
+    read = asked(lambda: 5)
+    engine.commit = SimpleNamespace(boundary=4)
+    assert read() == 5
+    assert [what for _, what in engine.told] == ["what a pool's thread has made in a step before"]
+
+
+@POOLS
+def test_what_a_pool_makes_within_a_step_is_no_obstacle(engine: Any, asked: Any) -> None:
+    assert asked(lambda: 5)() == 5
+    assert engine.told == []
+
+
+@POOLS
+def test_a_task_that_returns_nothing_is_no_obstacle(engine: Any, asked: Any) -> None:
+    read = asked(lambda: None)
+    engine.commit = SimpleNamespace(boundary=4)
+    assert read() is None
+    assert engine.told == []
+
+
+def test_what_set_up_has_asked_for_is_told_too(engine: Any) -> None:
+    engine.commit = None
+    read = _futures(lambda: 5)
+    engine.commit = SimpleNamespace(boundary=0)
+    assert read() == 5
+    assert len(engine.told) == 1
+
+
+def test_a_result_that_nobody_uses_is_no_obstacle(engine: Any) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        future = threads.submit(lambda: "the file that was saved")
+    engine.commit = SimpleNamespace(boundary=4)
+    future.result()
+    assert engine.told == []
+    assert [future.result()]
+    assert len(engine.told) == 1

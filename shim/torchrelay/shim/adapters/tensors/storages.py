@@ -1,7 +1,8 @@
 """Keep notes on storages without keeping them alive: what was computed into a tensor concerns its aliases, while one lives.
 
 Leans on `torch.multiprocessing.reductions.StorageWeakRef`: its `cdata` is no other storage's as long as the reference is held,
-`expired` says whether the storage is gone. Seen on torch 2.13.0; in torch since 1.0. And on `torch._C.DisableTorchFunction`.
+`expired` says whether the storage is gone. Seen on torch 2.13.0; in torch since 1.0. And on `torch._C.DisableTorchFunction`, and
+`torch._C._storage_Use_Count`, which counts a storage's tensors and the object that Python has for it.
 """
 
 from __future__ import annotations
@@ -63,6 +64,15 @@ def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
         return tensor.untyped_storage()
     except RuntimeError:  # NotImplementedError is one
         return None
+
+
+_use_count = getattr(torch._C, "_storage_Use_Count", None)
+
+
+def may_be_shared(tensor: torch.Tensor) -> bool:
+    """Return whether another tensor may have the same storage. False if certainly none has."""
+    storage = _storage(tensor)
+    return storage is not None and (_use_count is None or _use_count(storage._cdata) > 2)
 
 
 def is_freed(tensor: torch.Tensor) -> bool:

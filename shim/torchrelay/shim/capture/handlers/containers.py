@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters.cpython.set_tables import Table
 from torchrelay.shim.capture.handlers.handler import Handler, encode_mapping, of_same_class
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.state.edges import same_items, same_mapping
 from torchrelay.shim.capture.state.host_state import Inside, Nth, StateNode
 from torchrelay.shim.capture.state.key_text import text_of
 from torchrelay.shim.capture.state.keys import Key, is_value, write
-from torchrelay.shim.capture.values import callables
+from torchrelay.shim.capture.values import callables, set_content
 from torchrelay.shim.capture.values.base_types import (
     deque_items,
     dict_items,
@@ -30,6 +31,7 @@ from torchrelay.shim.capture.values.base_types import (
 from torchrelay.shim.capture.values.kinds import PLAIN, TUPLE, Kind
 from torchrelay.shim.capture.values.long_list import LONG, LongContent, decoded
 from torchrelay.shim.capture.values.replay_point import ABSENT
+from torchrelay.shim.capture.values.set_content import SetContent
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.records.encode import EncodedNode, Encoder
@@ -220,28 +222,28 @@ def dict_item(parent: Any, key: Any) -> Any:
 
 
 def _capture_set(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
-    walk.fields(walk.add(kind, obj, parent, key, set_items(obj)), obj)
+    walk.fields(walk.add(kind, obj, parent, key, SetContent(obj)), obj)
 
 
 def _same_set(trees: ModuleTrees, node: StateNode) -> bool:
-    return _holds(node)
-
-
-def _holds(node: StateNode) -> bool:
-    """Return whether its elements are the objects that they were."""
-    return {*map(id, set.__iter__(node.obj))} == {*map(id, node.content)}
+    return bool(node.content.is_in(node.obj))
 
 
 def _undo_set(node: StateNode) -> None:
-    if not _holds(node):
-        put_set_items(node.obj, node.content)
+    if not node.content.is_in(node.obj):
+        node.content.put(node.obj)
 
 
 def _encode_set(encoder: Encoder, node: StateNode) -> Any:
-    """Return its plain values, its other elements that can be written, and how many cannot be written."""
-    values = {element for element in node.content if is_value(element)}
-    others = [write(encoder, element) for element in node.content if not is_value(element)]
-    return values, [key for key in others if key is not None], others.count(None)
+    """Return its plain values, its other elements that can be written, how many cannot be written, and its table.
+
+    There is a table where all elements are plain values: what other elements have for a hash is another number elsewhere.
+    """
+    items = node.content.items
+    values = [element for element in items if is_value(element)]
+    others = [write(encoder, element) for element in items if not is_value(element)]
+    table = None if others else node.content.table
+    return values, [key for key in others if key is not None], others.count(None), table and [*table]
 
 
 def _fill_set(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
@@ -249,7 +251,7 @@ def _fill_set(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
 
     Raises StateMismatchError.
     """
-    values, others, unknown = node.content
+    values, others, unknown, table = node.content
     meant = [rebuild.decode(key.written, ABSENT) for key in others]
     found = [element for element in meant if element is not ABSENT]
     unknown += len(meant) - len(found)
@@ -259,7 +261,10 @@ def _fill_set(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
         raise StateMismatchError(
             f"{rebuild.path(node)}: {unknown} elements of a set are known by nothing but themselves, and there are {len(own)} here"
         )
-    put_set_items(obj, [*known, *own])
+    if others or unknown:
+        put_set_items(obj, [*known, *own])
+    else:
+        set_content.put(obj, values, table and Table(*table))
 
 
 def _capture_bytes(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:

@@ -65,6 +65,13 @@ def fill_attributes(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     set_attributes(obj, rebuild.mapping(node.content, attributes(obj)), remove_new=False)
 
 
+def _fill(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
+    """Fill an object, and take away what the lost rank's had not: this process may have come further in computing it (`probs`)."""
+    now = attributes(obj)
+    kept = {name: now[name] for name in node.content if name in now}
+    set_attributes(obj, {**kept, **rebuild.mapping(node.content, now)}, remove_new=True)
+
+
 def _child(parent: Any, key: Any) -> Any:
     return type(parent) if key == "__class__" else attribute(parent, key)
 
@@ -78,7 +85,7 @@ HANDLERS = (
         encode=encode_mapping,
         extra=_made_with,
         make=_make,
-        fill=fill_attributes,
+        fill=_fill,
         child=_child,
         comes_and_goes=True,
     ),

@@ -13,7 +13,7 @@ from torchrelay.shim.capture.handlers.handler import Handler, not_made
 from torchrelay.shim.capture.iteration import shared_memory
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.state.host_state import StateNode
-from torchrelay.shim.capture.state.parts import numpy_random_state
+from torchrelay.shim.capture.state.parts import SEED_SEQUENCE, numpy_random_state, put_numpy_random_state
 from torchrelay.shim.capture.values import small
 from torchrelay.shim.capture.values.alike import alike
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
@@ -37,17 +37,10 @@ def _put_python(generator: random.Random, state: Any) -> None:
     generator.setstate(state)
 
 
-def _put_numpy(generator: Any, state: Any) -> None:
-    if hasattr(generator, "bit_generator"):
-        generator.bit_generator.state = state
-    else:
-        generator.set_state(state)
-
-
 _PUT: dict[Kind, Callable[[Any, Any], None]] = {
     Kind.TORCH_GENERATOR: _put_torch,
     Kind.PYTHON_RANDOM: _put_python,
-    Kind.NUMPY_RANDOM: _put_numpy,
+    Kind.NUMPY_RANDOM: put_numpy_random_state,
     Kind.SHARED_VALUE: shared_memory.put_state,
 }
 
@@ -105,9 +98,14 @@ def _make_numpy(rebuild: StateRebuild, node: EncodedNode) -> Any:
     made: Any = node.cls
     if made is numpy.random.RandomState:
         return made()
-    if made is not numpy.random.Generator:
+    if made is numpy.random.SeedSequence:
+        return made(**node.content)
+    bits = getattr(numpy.random, node.content["bit_generator"], None) if isinstance(node.content, dict) else None
+    if bits is None or made not in (bits, numpy.random.Generator):
         return not_made(rebuild, node)
-    return made(getattr(numpy.random, node.content["bit_generator"])())
+    sequence = node.content[SEED_SEQUENCE]
+    drawn = bits() if sequence is None else bits(numpy.random.SeedSequence(**sequence))
+    return drawn if made is bits else made(drawn)
 
 
 def _make_shared(rebuild: StateRebuild, node: EncodedNode) -> Any:

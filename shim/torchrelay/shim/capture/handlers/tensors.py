@@ -14,16 +14,17 @@ from torchrelay.shim.adapters.tensors.dtensor import around, local, spread_of
 from torchrelay.shim.adapters.tensors.storages import is_freed
 from torchrelay.shim.adapters.tensors.tensor_classes import is_leaf, is_of_own_class, of_class
 from torchrelay.shim.capture.handlers.handler import Handler, of_same_class
-from torchrelay.shim.capture.models.aliases import Alias
+from torchrelay.shim.capture.models.aliases import Alias, parameters_of
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.state.change_detection import WalkAnew
-from torchrelay.shim.capture.state.host_state import LargeTensor, StateNode
+from torchrelay.shim.capture.state.host_state import EntryForm, LargeTensor, OptimizerTensor, StateNode
 from torchrelay.shim.capture.state.key_text import text_of
 from torchrelay.shim.capture.values import small
 from torchrelay.shim.capture.values.base_types import fields
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
 from torchrelay.shim.tensors.stand_ins import stand_in
+from torchrelay.shim.tensors.tensor_bytes import strides_of, with_strides
 from torchrelay.shim.tensors.tensor_versions import version_of
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ def _capture(walk: Walk, kind: Kind, obj: torch.Tensor, parent: int, key: Any) -
         return
     path = walk.state.path(parent, key)
     part = local(obj)
-    content = LargeTensor(part.dtype, tuple(part.shape), str(part.device), spread_of(obj), is_leaf(obj))
+    content = LargeTensor(
+        part.dtype, tuple(part.shape), str(part.device), spread_of(obj), is_leaf(obj), strides_of(part.detach())
+    )
     _add(walk, kind, obj, parent, key, content)
     walk.state.versions.append((obj, version_of(obj), path))
     walk.state.large[path] = obj
@@ -79,6 +82,8 @@ def _renewed(trees: ModuleTrees, node: StateNode) -> StateNode | None:
             raise WalkAnew
         return StateNode(node.kind, obj, node.parent, node.key, now, node.edges)
     if isinstance(content, Alias) and trees.owner_of(obj) is None:
+        raise WalkAnew
+    if isinstance(content, OptimizerTensor) and not node.seen.holds(obj):
         raise WalkAnew
     if isinstance(content, LargeTensor) and tuple(local(obj).shape) != content.shape:
         raise WalkAnew
@@ -122,10 +127,12 @@ def _make_plain(rebuild: StateRebuild, node: EncodedNode) -> Any:
     if content is None:
         rebuild.leaves(f"view of a parameter {text_of(node.key)}")
         return ABSENT
+    if isinstance(content, OptimizerTensor):
+        return _like(node, _entry(content.form))
     if isinstance(content, Alias):
         return _like(node, content.make())
     if isinstance(content, LargeTensor):
-        part = stand_in(content.shape, content.dtype, content.device)
+        part = with_strides(stand_in(content.shape, content.dtype, content.device), content.strides)
         if content.spread is not None:
             return around(part, content.spread)
         return _like(node, part.requires_grad_() if content.requires_grad else part)
@@ -136,26 +143,48 @@ def _fits(node: EncodedNode, there: Any) -> bool:
     content = node.content
     if not of_same_class(node, there):
         return False
+    if isinstance(content, OptimizerTensor):
+        return tuple(there.shape) == content.form.shape and there.dtype == content.form.dtype
     if isinstance(content, Alias):
         return content.fits(there)
     if isinstance(content, LargeTensor):
         part = local(there)
         same_form = tuple(part.shape) == content.shape and part.dtype == content.dtype
-        return same_form and spread_of(there) == content.spread
-    return content is None or small.fits(content, there)
+        return same_form and spread_of(there) == content.spread and strides_of(part.detach()) == content.strides
+    return content is None or (small.fits(content, there) and strides_of(local(there).detach()) == content.strides)
 
 
 def _fill(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     if isinstance(node.content, small.TensorValue | LargeTensor) and rebuild.shares_a_models_memory(obj):
         # the lost rank had bound another buffer since it kept this one
-        obj.data = stand_in(obj.shape, obj.dtype, obj.device)
+        obj.data = with_strides(stand_in(obj.shape, obj.dtype, obj.device), strides_of(obj.detach()))
     if isinstance(node.content, small.TensorValue):
         small.put(node.content, obj)
+    elif isinstance(node.content, OptimizerTensor):
+        _bind(rebuild, node, node.content, obj)
     elif isinstance(node.content, Alias):
         root = rebuild.objects[node.content.root]
         if root is ABSENT:
             raise StateMismatchError(f"{rebuild.path(node)} shares the memory of a model that is not here")
         node.content.share(obj, root)
+
+
+def _bind(rebuild: StateRebuild, node: EncodedNode, content: OptimizerTensor, obj: torch.Tensor) -> None:
+    """Give the tensor to its optimizer, whose state is filled later: it is one object under both names."""
+    optimizer = rebuild.objects[content.optimizer]
+    parameters = [] if optimizer is ABSENT else parameters_of(optimizer)
+    if content.place >= len(parameters):
+        raise StateMismatchError(f"{rebuild.path(node)} is of the state of an optimizer that is not here")
+    values = optimizer.state[parameters[content.place]]
+    for name, form in content.entries.items():
+        if name == content.name and values.get(name) is not obj:
+            values[name] = obj
+        elif name not in values:
+            values[name] = _entry(form)
+
+
+def _entry(form: EntryForm) -> torch.Tensor:
+    return with_strides(stand_in(form.shape, form.dtype, form.device), form.strides)
 
 
 HANDLERS = (
@@ -170,5 +199,6 @@ HANDLERS = (
         fits=_fits,
         fill=_fill,
         comes_and_goes=True,
+        turn=2,
     ),
 )

@@ -38,6 +38,9 @@ def _same(trees: ModuleTrees, node: StateNode) -> bool:
 
 
 def _undo(node: StateNode) -> None:
+    if by_value.dumps(node.obj) == node.content:
+        return
+    by_value.put_back(node.obj, node.content)
     if by_value.dumps(node.obj) != node.content:
         raise StateMismatchError(f"a {type(node.obj).__qualname__} was changed by the step, and cannot be put back")
 

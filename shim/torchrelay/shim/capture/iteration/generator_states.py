@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from torchrelay.shim.capture import rng
-from torchrelay.shim.capture.state.parts import numpy_random_state
+from torchrelay.shim.capture.state.parts import numpy_random_state, put_numpy_random_state
 from torchrelay.shim.capture.state.random_below import GENERATORS
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
 
@@ -33,10 +33,8 @@ def put(generator: Any, state: Any) -> None:
         generator.set_state(rng.byte_tensor(state))
     elif kind is Kind.PYTHON_RANDOM:
         generator.setstate(state)
-    elif hasattr(generator, "bit_generator"):
-        generator.bit_generator.state = state
     else:
-        generator.set_state(state)
+        put_numpy_random_state(generator, state)
 
 
 def has_attributes(generator: Any) -> bool:

@@ -6,16 +6,19 @@ own. A journal says of one whose memory it shares, so that it follows its owner 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters.tensors.storages import may_be_shared
 from torchrelay.shim.adapters.tensors.tensor_classes import has_graph
 from torchrelay.shim.capture.models.bound_tensors import Place, at_place
-from torchrelay.shim.capture.state.host_state import HostState
+from torchrelay.shim.capture.state.host_state import EntryForm, HostState, OptimizerTensor
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
+from torchrelay.shim.tensors.tensor_bytes import strides_of
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.models.modules import ModuleTree, ModuleTrees
@@ -81,6 +84,13 @@ class Owners:
     def __init__(self) -> None:
         self._found: dict[int, list[tuple[ModuleTree, torch.Tensor]]] = {}
         self._of: list[Any] = []
+        self._addresses: list[int] = []
+        self._is_checked = False
+        """Whether these are the addresses of now. One look at all parameters does for all tensors of a walk."""
+
+    def check_anew(self) -> None:
+        """Parameters may have been given other memory since (`p.data = ...`)."""
+        self._is_checked = False
 
     def of(self, tensor: torch.Tensor, trees: Iterable[ModuleTree]) -> tuple[torch.nn.Module, torch.Tensor] | None:
         """Return the root of the tree and the owner of all of the tensor's memory; None if it has memory of its own."""
@@ -90,20 +100,41 @@ class Owners:
         self, tensor: torch.Tensor, address: int, trees: Iterable[ModuleTree]
     ) -> tuple[torch.nn.Module, torch.Tensor] | None:
         """Return the root and the owner as `of` does, for a tensor that looks at a part of the memory at `address`."""
+        trees = [*trees]
         bound = [tree.tensors for tree in trees]
         if len(bound) != len(self._of) or any(now is not then for now, then in zip(bound, self._of)):
             self._of = bound
-            self._found = {}
-            for tree in trees:
-                for owner in tree.tensors:
-                    if owners := address_of(owner):
-                        self._found.setdefault(owners, []).append((tree, owner))
+            self._found, self._addresses = {}, []
+            self._look(trees)
+        found = self._at(tensor, address)
+        if found is None and not self._is_checked and may_be_shared(tensor):
+            self._look(trees)
+            found = self._at(tensor, address)
+        return found
+
+    def _look(self, trees: Sequence[ModuleTree]) -> None:
+        addresses = _addresses(trees)
+        self._is_checked = True
+        if addresses == self._addresses:
+            return
+        self._found = {}
+        self._addresses = addresses
+        owners = ((tree, owner) for tree in trees for owner in tree.tensors)
+        for (tree, owner), address in zip(owners, self._addresses):
+            if address:
+                self._found.setdefault(address, []).append((tree, owner))
+
+    def _at(self, tensor: torch.Tensor, address: int) -> tuple[torch.nn.Module, torch.Tensor] | None:
         for tree, owner in self._found.get(address, ()):
             if owner is tensor or address_of(owner) != address or not is_within(tensor, owner):
                 continue
             if tree.still_has(owner):  # a tree is looked at after some of the tensors that a walk goes on to
                 return tree.root, owner
         return None
+
+
+def _addresses(trees: Iterable[ModuleTree]) -> list[int]:
+    return [address_of(owner) for tree in trees for owner in tree.tensors]
 
 
 def address_of(tensor: Any) -> int:
@@ -155,19 +186,31 @@ def is_by_value(content: Any) -> bool:
 
 def find(state: HostState, trees: ModuleTrees, numbers: Iterable[int]) -> None:
     """Note which of the nodes are aliases. Optimizer state under another name, as its `state_dict()` has it, is none either."""
+    trees.look_for_owners_anew()
     numbers = list(numbers)
     tensors = [n for n in numbers if state.nodes[n].kind is Kind.TENSOR]
     _find_arrays(state, trees, [n for n in numbers if state.nodes[n].kind is Kind.NDARRAY])
     if not tensors:
         return
-    known = {id(v) for _, o in state.optimizers for values in o.state.values() for v in values.values()}
+    known = {id(v): v for _, o in state.optimizers for values in o.state.values() for v in values.values()}
+    entries = _entries(state) if any(id(state.nodes[number].obj) in known for number in tensors) else {}
+    _look_at_kept(state)
+    unlike = {number for number, value in known.items() if type(value) not in _PLAIN}
     paths = {id(tensor): path for path, tensor in state.large.items()}
     for number in tensors:
         node = state.nodes[number]
         tensor = node.obj
         large = id(tensor) in paths
         of_loop = large and state.root(number).kind is Kind.LOOPS  # its latest draw, done again, makes it anew
-        if large and (id(tensor) in known or of_loop or _is_of_graph(tensor)):
+        if (entry := entries.get(id(tensor))) is not None:
+            if entry.optimizer in _rebinding and not large:
+                continue  # by value
+            node.content = _content_of(state, entry)
+            node.seen = entry
+            _kept.setdefault(entry.optimizer, {})[entry[2:]] = entry.parameter, weakref.ref(tensor)
+            if entry.optimizer in _rebinding:
+                continue  # its content comes by this name, too
+        elif large and (id(tensor) in unlike or of_loop or _is_of_graph(tensor)):
             node.content = None
         elif (alias := _alias(state, trees, tensor)) is not None:
             node.content = alias
@@ -175,6 +218,62 @@ def find(state: HostState, trees: ModuleTrees, numbers: Iterable[int]) -> None:
             continue
         if large:
             del state.large[paths[id(tensor)]]
+
+
+class Entry(NamedTuple):
+    """Where an optimizer keeps a tensor."""
+
+    optimizer: torch.optim.Optimizer
+    parameter: torch.Tensor
+    place: int
+    name: str
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Return whether the optimizer still has the tensor there."""
+        is_there = self.optimizer.state.get(self.parameter, {}).get(self.name) is tensor
+        if not is_there:
+            _rebinding.add(self.optimizer)
+        return is_there
+
+
+_rebinding: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+"""Optimizers that have bound other tensors in place of those that training keeps: an update makes the kept ones no entries."""
+_kept: weakref.WeakKeyDictionary[
+    torch.optim.Optimizer, dict[tuple[int, str], tuple[torch.Tensor, Callable[[], Any]]]
+] = weakref.WeakKeyDictionary()
+"""The entries that training keeps, as of the latest walk that met them."""
+
+
+def _content_of(state: HostState, entry: Entry) -> OptimizerTensor:
+    values = entry.optimizer.state[entry.parameter]
+    forms = {key: _form_of(value) for key, value in values.items() if type(value) in _PLAIN}
+    return OptimizerTensor(state.index[id(entry.optimizer)], entry.place, entry.name, forms)
+
+
+def _form_of(tensor: torch.Tensor) -> EntryForm:
+    return EntryForm(tensor.dtype, tuple(tensor.shape), str(tensor.device), strides_of(tensor.detach()))
+
+
+def _entries(state: HostState) -> dict[int, Entry]:
+    """Return where tensors of optimizers' states are kept, by id."""
+    found: dict[int, Entry] = {}
+    for _, optimizer in state.optimizers:
+        for place, parameter in enumerate(parameters_of(optimizer)):
+            for name, value in optimizer.state.get(parameter, {}).items():
+                if type(value) in _PLAIN and type(name) is str:
+                    found.setdefault(id(value), Entry(optimizer, parameter, place, name))
+    return found
+
+
+def _look_at_kept(state: HostState) -> None:
+    for _, optimizer in state.optimizers:
+        for (place, name), (parameter, kept) in _kept.get(optimizer, {}).items():
+            if (tensor := kept()) is not None:
+                Entry(optimizer, parameter, place, name).holds(tensor)
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def _find_arrays(state: HostState, trees: ModuleTrees, numbers: Iterable[int]) -> None:

@@ -17,9 +17,11 @@ from torchrelay.shim.adapters.parallel.wrappers import is_fsdp1
 from torchrelay.shim.adapters.tensors import lazy_modules
 from torchrelay.shim.adapters.tensors.dtensor import around, local, spread_of
 from torchrelay.shim.adapters.tensors.lazy_modules import is_lazy
+from torchrelay.shim.adapters.tensors.storages import is_freed
 from torchrelay.shim.adapters.tensors.tensor_classes import has_graph
 from torchrelay.shim.capture.models.spaces import BUFFERS, PARAMETERS, Space, module_at, put_all, tensors
 from torchrelay.shim.tensors.stand_ins import stand_in
+from torchrelay.shim.tensors.tensor_bytes import strides_of, with_strides
 
 Place = tuple[str, str, str]
 """Path of a module in its tree, BUFFERS or PARAMETERS, and the name."""
@@ -40,17 +42,19 @@ class TensorForm(NamedTuple):
     persistent: bool
     spread: Any
     tied: Place | None
+    strides: tuple[int, ...] = ()
 
     def fits(self, tensor: Any) -> bool:
         if not isinstance(tensor, torch.Tensor) or isinstance(tensor, torch.nn.Parameter) != self.parameter:
             return False
-        return (tensor.dtype, shape_of(tensor), spread_of(tensor)) == (self.dtype, self.shape, self.spread)
+        now = tensor.dtype, shape_of(tensor), spread_of(tensor), _strides(tensor)
+        return now == (self.dtype, self.shape, self.spread, self.strides)
 
     def make(self, device: Any = None) -> torch.Tensor:
         """Return a tensor of this form, whose content is still to come."""
         if self.shape is None:
             return lazy_modules.make(self.dtype, device or self.device, self.requires_grad, parameter=self.parameter)
-        made = stand_in(self.shape, self.dtype, device or self.device)
+        made = with_strides(stand_in(self.shape, self.dtype, device or self.device), self.strides)
         if self.spread is not None:
             made = around(made, self.spread)
         return torch.nn.Parameter(made, requires_grad=self.requires_grad) if self.parameter else made
@@ -67,7 +71,13 @@ def form_of(tensor: torch.Tensor, *, persistent: bool = True, tied: Place | None
         persistent,
         spread_of(tensor),
         tied,
+        _strides(tensor),
     )
+
+
+def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
+    part = None if is_lazy(tensor) else local(tensor).detach()
+    return () if part is None or is_freed(part) else strides_of(part)
 
 
 def shape_of(tensor: torch.Tensor) -> tuple[int, ...] | None:

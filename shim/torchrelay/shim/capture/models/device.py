@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import torch
 
@@ -65,6 +65,22 @@ def is_carried_otherwise(tensor: torch.Tensor) -> bool:
 def catalogue(state: HostState, roots: Sequence[torch.nn.Module], *, as_taken: bool = False) -> dict[str, torch.Tensor]:
     """Return path -> this rank's part of each tensor, for reading and writing its memory. `as_taken`: as for `whole`."""
     return parts(whole(state, roots, as_taken=as_taken))
+
+
+def under_other_names(state: HostState, paths: Collection[str]) -> dict[str, tuple[str, torch.Tensor]]:
+    """Return path -> the name that `whole` has for it here and this rank's part, for tensors that are also held where `paths` say.
+
+    A variable that a step has bound is met before the dict that holds the same tensor, and is no more at the next head.
+    """
+    found: dict[str, tuple[str, torch.Tensor]] = {}
+    if not paths:
+        return found
+    names = {id(tensor): path for path, tensor in state.large.items()}
+    for number, node in enumerate(state.nodes):
+        for key, value in node.edges:
+            if id(value) in names and (path := f"{_VALUE}{state.path(number, key)}") in paths:
+                found[path] = f"{_VALUE}{names[id(value)]}", parts({path: value})[path]
+    return found
 
 
 def parts(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

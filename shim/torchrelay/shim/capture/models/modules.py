@@ -371,6 +371,9 @@ class ModuleTrees:
         made.data_origins = self.data_origins
         return made
 
+    def look_for_owners_anew(self) -> None:
+        self._owners.check_anew()
+
     def owner_of(self, tensor: torch.Tensor) -> tuple[torch.nn.Module, torch.Tensor] | None:
         """Return the parameter or buffer whose memory the tensor shares, and the root of its tree."""
         return self._owners.of(tensor, self._trees.values())

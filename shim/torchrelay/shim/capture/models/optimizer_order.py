@@ -11,11 +11,14 @@ from typing import Any
 
 import torch
 
+from torchrelay.shim.adapters.tensors.dtensor import local
+from torchrelay.shim.tensors.tensor_bytes import strides_of, with_strides
+
 KEY = -1, ""
 """The key under which a journal has all orders: no parameter has that place, and no optimizer an entry without a name."""
 
-Entry = str | tuple[str, tuple[int, ...], str]
-"""An entry's name; with shape and type of a tensor that does not have its parameter's, such as a factored average."""
+Entry = str | tuple[str, tuple[int, ...], str, tuple[int, ...]]
+"""An entry's name; with shape, type and strides of a tensor that does not have its parameter's, such as a factored average."""
 
 Order = tuple[tuple[Entry, ...], int, int]
 """The entries of all parameters from the first place up to, and without, the second one."""
@@ -28,14 +31,32 @@ def of(parameter: torch.Tensor, values: Mapping[str, Any]) -> tuple[Entry, ...]:
     tensors = {isinstance(value, torch.Tensor) for value in values.values()}
     if len(tensors) < 2:
         return ()
-    shape = parameter.shape
-    dtype = parameter.dtype
+    form = _form(parameter)
     return tuple(
         name
-        if not isinstance(value, torch.Tensor) or (value.shape == shape and value.dtype is dtype)
-        else (name, tuple(value.shape), str(value.dtype).removeprefix("torch."))
+        if not isinstance(value, torch.Tensor) or _form(value) == form
+        else (name, tuple(value.shape), str(value.dtype).removeprefix("torch."), _strides(value))
         for name, value in values.items()
     )
+
+
+def _form(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.dtype, _strides(tensor)
+
+
+def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
+    return strides_of(local(tensor).detach())
+
+
+def in_strides(
+    optimizer: torch.optim.Optimizer, place: int, parameter: torch.Tensor, key: str, made: torch.Tensor
+) -> torch.Tensor:
+    """Return `made`, which is to be an entry of the parameter at `place`, or a tensor of its form in the strides of that entry."""
+    entries = {_name(entry): entry for entry in _recorded.get(optimizer, {}).get(place, ())}
+    entry = entries.get(key, key)
+    if isinstance(entry, str):
+        return with_strides(made, _strides(parameter) if made.shape == local(parameter).shape else ())
+    return with_strides(made, entry[3] if tuple(made.shape) == entry[1] else ())
 
 
 def now(
@@ -95,5 +116,5 @@ def _name(entry: Entry) -> str:
 def _zeros(parameter: torch.Tensor, entry: Entry) -> torch.Tensor:
     if isinstance(entry, str):
         return torch.zeros_like(parameter, requires_grad=False)
-    _, shape, dtype = entry
-    return torch.zeros(shape, dtype=getattr(torch, dtype), device=parameter.device)
+    _, shape, dtype, strides = entry
+    return with_strides(torch.zeros(shape, dtype=getattr(torch, dtype), device=parameter.device), strides)

@@ -18,6 +18,7 @@ from torchrelay.shim.capture.state.host_state import HostState, StateNode
 from torchrelay.shim.capture.state.parts import attributes, dataset_parts, loader_own, numpy_random_state
 from torchrelay.shim.capture.values import callables, small
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
+from torchrelay.shim.capture.values.set_content import SetContent
 
 _TAKE: dict[Kind, Callable[[Any], Any]] = {
     Kind.ATTRS: attributes,
@@ -26,7 +27,7 @@ _TAKE: dict[Kind, Callable[[Any], Any]] = {
     Kind.LIST: list,
     Kind.DICT: dict,
     Kind.DEQUE: list,
-    Kind.SET: set,
+    Kind.SET: SetContent,
     Kind.BYTEARRAY: bytes,
     Kind.TENSOR: small.take,
     Kind.NDARRAY: lambda obj: obj.copy("K"),

@@ -21,7 +21,7 @@ from torchrelay.shim.capture.models.spaces import BUFFERS
 from torchrelay.shim.capture.records.difference import Difference, shown, shown_form, shown_part, type_of
 from torchrelay.shim.capture.records.encode import EncodedNode
 from torchrelay.shim.capture.records.set_up_trees import tree_of
-from torchrelay.shim.capture.state.host_state import Inside, LargeTensor, Nth, path_of
+from torchrelay.shim.capture.state.host_state import Inside, LargeTensor, Nth, OptimizerTensor, path_of
 from torchrelay.shim.capture.state.keys import Key, by_place
 from torchrelay.shim.capture.state.tags import (
     BOUND,
@@ -194,10 +194,11 @@ class Comparison:
 
     def _sets(self, then: tuple[Any, ...], now: tuple[Any, ...]) -> None:
         """Compare plain values one by one. Other elements are counted: a set has no order by which one of them could be found."""
-        (was, *others), (values, *more) = then, now
-        if not alike(was, values):
-            self._differ((), shown(was), shown(values))
-        counts = [len(keys) + unknown for keys, unknown in (others, more)]
+        was, *others = then
+        values, *more = now
+        if not alike({*was}, {*values}):
+            self._differ((), shown({*was}), shown({*values}))
+        counts = [len(keys) + unknown for keys, unknown, _ in (others, more)]
         if counts[0] != counts[1]:
             self._differ((), f"of {counts[0]} objects", f"of {counts[1]}")
 
@@ -258,6 +259,10 @@ class Comparison:
     def _tensors(self, keys: tuple[Any, ...], then: Any, now: Any) -> None:
         if then is None or now is None:
             return  # another name of a parameter, whose content comes from a donor
+        if isinstance(then, OptimizerTensor) and isinstance(now, OptimizerTensor):
+            if (then.place, then.name) != (now.place, now.name) or not self._pair(then.optimizer, now.optimizer):
+                self._differ(keys, shown(then), shown(now))
+            return
         if isinstance(then, Alias) and isinstance(now, Alias):
             if then[1:] != now[1:] or not self._pair(then.root, now.root):
                 self._differ(keys, f"a part of {then.name}", f"a part of {now.name}")

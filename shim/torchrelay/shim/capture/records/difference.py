@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from torchrelay.shim.capture.models.bound_tensors import TensorForm
 from torchrelay.shim.capture.records.encode import EncodedNode
-from torchrelay.shim.capture.state.host_state import LargeTensor
+from torchrelay.shim.capture.state.host_state import LargeTensor, OptimizerTensor
 from torchrelay.shim.capture.state.tags import WINDOW
 from torchrelay.shim.capture.values.array_windows import Window
 from torchrelay.shim.capture.values.kinds import PLAIN
@@ -51,6 +51,8 @@ def shown(value: Any) -> str:
         return f"a tensor {list(value.shape)} of {value.dtype} with the bytes {value.data[:8].hex()}…"
     if isinstance(value, LargeTensor):
         return f"a tensor {list(value.shape)} of {value.dtype}"
+    if isinstance(value, OptimizerTensor):
+        return f"what an optimizer has as {value.name} of its parameter {value.place}"
     if type(value) in PLAIN:
         text = repr(value)
         return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

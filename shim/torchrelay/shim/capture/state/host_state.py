@@ -212,6 +212,32 @@ class Fields(NamedTuple):
     """Key of the attributes of a container: a dict of its own, since the container's content is its items."""
 
 
+class EntryForm(NamedTuple):
+    """The form of a tensor that an optimizer keeps for a parameter."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    device: str
+    strides: tuple[int, ...]
+
+
+class OptimizerTensor(NamedTuple):
+    """Stands for a tensor of an optimizer's state under another name: its content comes with that state.
+
+    `optimizer`: its node. `place`, `name`: of the parameter among all of its groups, and of the entry. `entries`: what tensors
+    there are for that parameter, in their order: an optimizer that finds some of them looks for all.
+    """
+
+    optimizer: int
+    place: int
+    name: str
+    entries: dict[str, EntryForm]
+
+    @property
+    def form(self) -> EntryForm:
+        return self.entries[self.name]
+
+
 class LargeTensor(NamedTuple):
     """Stands for a tensor whose content comes from elsewhere."""
 
@@ -221,3 +247,5 @@ class LargeTensor(NamedTuple):
     spread: Spread | None = None
     """How the tensor is spread over ranks; the shape is that of this rank's part then."""
     requires_grad: bool = False
+    strides: tuple[int, ...] = ()
+    """Those of `strides_of`: empty for a contiguous tensor."""

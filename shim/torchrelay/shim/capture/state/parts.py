@@ -23,6 +23,8 @@ from torchrelay.shim.tensors.taint import ABOUT_FORM
 
 _OPTIMIZER_SKIP = frozenset({"state", "param_groups"})
 LOADER_PARTS = ("generator", "sampler", "batch_sampler", "dataset", "_iterator")
+SEED_SEQUENCE = "seed_seq"
+"""The name that a state of numpy's generators has for that of the seed sequence."""
 _BELOW_A_DATASET = (Kind.TORCH_GENERATOR, Kind.PYTHON_RANDOM, Kind.NUMPY_RANDOM, Kind.DATASET)
 _ITERATORS = (Kind.LOADER_ITER, Kind.REPLAY_POINT, Kind.GENERATOR, Kind.ITERATOR, Kind.CYCLE)
 _TORCHS_OWN = frozenset(vars(dataloader.DataLoader(TensorDataset(torch.empty(1)))))
@@ -293,4 +295,33 @@ def set_class_attributes(cls: type, content: Mapping[str, Any]) -> None:
 
 
 def numpy_random_state(obj: Any) -> Any:
-    return obj.bit_generator.state if hasattr(obj, "bit_generator") else obj.get_state()
+    """Return the state of a generator, of what it draws its bits from, or of a seed sequence.
+
+    A generator's has that of its seed sequence, which counts the generators that it has spawned.
+    """
+    if hasattr(obj, "get_state"):
+        return obj.get_state()
+    if hasattr(obj, "spawn_key"):
+        return {**obj.state, "spawn_key": [*obj.spawn_key]}  # a tuple would be a reference in a record
+    bits = getattr(obj, "bit_generator", obj)
+    sequence = getattr(bits, "seed_seq", None)
+    return {**bits.state, SEED_SEQUENCE: numpy_random_state(sequence) if hasattr(sequence, "spawn_key") else None}
+
+
+def put_numpy_random_state(obj: Any, state: Any) -> None:
+    """Put what `numpy_random_state` was asked about to a state of it."""
+    if hasattr(obj, "set_state"):
+        obj.set_state(state)
+    elif hasattr(obj, "spawn_key"):
+        _put_spawned(obj, state)
+    else:
+        bits = getattr(obj, "bit_generator", obj)
+        bits.state = {name: value for name, value in state.items() if name != SEED_SEQUENCE}
+        if state[SEED_SEQUENCE] is not None:
+            _put_spawned(bits.seed_seq, state[SEED_SEQUENCE])
+
+
+def _put_spawned(sequence: Any, state: dict[str, Any]) -> None:
+    """Put a seed sequence to the number of children that it has spawned. Numpy lets pickle alone write it."""
+    if sequence.n_children_spawned != state["n_children_spawned"]:
+        sequence.__setstate_cython__(type(sequence)(**state).__reduce__()[2])

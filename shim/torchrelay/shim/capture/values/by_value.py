@@ -16,7 +16,7 @@ import pickle
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, MutableSequence
 from types import ModuleType
 from typing import Any
 
@@ -128,6 +128,17 @@ def dumps(obj: Any) -> bytes | None:
     except Exception:  # noqa: BLE001 - whatever the script's objects do when they are asked, it goes on
         return None
     return written.getvalue()
+
+
+def put_back(obj: Any, written: bytes) -> None:
+    """Give an object the content that was pickled of it, where its class has a way: a sequence's elements, or pickle's own."""
+    with contextlib.suppress(Exception):  # whatever its class does: whether it is as it was is asked afterwards
+        made = pickle.loads(written)
+        if isinstance(obj, MutableSequence):
+            obj[:] = made
+        elif hasattr(type(obj), "__setstate__"):
+            _, _, state, *_ = made.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+            obj.__setstate__(state)
 
 
 class _Nowhere(io.RawIOBase):

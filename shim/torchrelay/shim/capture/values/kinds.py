@@ -223,7 +223,7 @@ def _numpy_kind(cls: type) -> Kind | None:
         return Kind.PLAIN
     if issubclass(cls, numpy.ndarray):
         return Kind.NDARRAY
-    if cls.__name__ in ("Generator", "RandomState"):
+    if cls.__name__ in ("Generator", "RandomState", "SeedSequence") or cls.__mro__[1].__name__ == "BitGenerator":
         return Kind.NUMPY_RANDOM
     return Kind.OPAQUE
 

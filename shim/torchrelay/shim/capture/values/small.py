@@ -16,7 +16,7 @@ from torchrelay.shim.adapters.tensors.dtensor import Spread, around, local, spre
 from torchrelay.shim.adapters.tensors.storages import is_freed
 from torchrelay.shim.adapters.tensors.tensor_classes import has_graph, is_leaf
 from torchrelay.shim.capture.rng import byte_tensor, tensor_bytes
-from torchrelay.shim.tensors.tensor_bytes import await_writes, write
+from torchrelay.shim.tensors.tensor_bytes import await_writes, strides_of, with_strides, write
 
 SMALL_BYTES = 64 << 10
 """A tensor up to this size is kept by value; a larger one has to come from a replica or from the leaver."""
@@ -37,6 +37,8 @@ class TensorValue(NamedTuple):
     data: bytes
     spread: Spread | None = None
     """How the tensor is spread over ranks; all else is of this rank's part then."""
+    strides: tuple[int, ...] = ()
+    """Those of `strides_of`: empty for a contiguous tensor."""
 
 
 def is_small(tensor: torch.Tensor, limit_bytes: int = SMALL_BYTES) -> bool:
@@ -71,7 +73,7 @@ def take_if_small(tensor: torch.Tensor, limit_bytes: int, held: bytes | None = N
             size_bytes = item_bytes * math.prod(shape)
             if size_bytes > limit_bytes or is_freed(tensor):
                 return None
-            if (not shape or tensor.is_contiguous()) and not tensor.is_neg():
+            if (not shape or tensor.is_contiguous()) and not tensor.is_neg() and (len(shape) < 4 or 1 not in shape):
                 leaf = tensor.requires_grad and not has_graph(tensor)
                 return TensorValue(name, shape, "cpu", leaf, read(tensor.data_ptr(), size_bytes))
     return _take_any(tensor, held) if is_small(tensor, limit_bytes) else None
@@ -107,7 +109,7 @@ def _take_any(tensor: torch.Tensor, held: bytes | None = None) -> TensorValue:
     name = _dtype_name(part.dtype)
     device = _device_name(part.device)
     data = held if held is not None else b"" if part.is_meta else tensor_bytes(part)
-    return TensorValue(name, tuple(part.shape), device, leaf_grad, data, spread)
+    return TensorValue(name, tuple(part.shape), device, leaf_grad, data, spread, strides_of(part.detach()))
 
 
 _COMMON = {
@@ -151,7 +153,9 @@ def build(value: TensorValue) -> torch.Tensor:
     if value.device == _META:
         tensor = torch.empty(value.shape, dtype=dtype, device=_META)
     else:
-        tensor = byte_tensor(value.data).view(dtype).reshape(value.shape).clone().to(value.device)
+        tensor = with_strides(
+            byte_tensor(value.data).view(dtype).reshape(value.shape).clone().to(value.device), value.strides
+        )
     if value.spread is not None:
         tensor = around(tensor, value.spread)
     return tensor.requires_grad_() if value.requires_grad else tensor

@@ -11,7 +11,8 @@ import torch
 from support.host_state import carry, take
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.capture.models import device
+from torchrelay.shim.capture.models import aliases, device
+from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import undo
 
 
@@ -110,6 +111,72 @@ def test_an_alias_is_no_device_state_of_its_own() -> None:
     plain = device.whole(take(source), [source["model"]]).keys()
     source["held"] = source["model"].state_dict()  # type: ignore[assignment]  # a dict of tensors
     assert device.whole(take(source), [source["model"]]).keys() == plain
+
+
+def test_memory_that_a_parameter_is_given_between_two_walks_is_its_own() -> None:
+    source: dict[str, Any] = {"model": model(), "held": {}}
+    trees = ModuleTrees()
+    take(source, trees)
+    source["held"] = {"w": source["model"][0].weight.detach().clone()}
+    source["model"][0].weight.data = source["held"]["w"]
+    target: dict[str, Any] = {"model": model(), "held": {}}
+    carry(source, target, trees)
+    assert target["held"]["w"].data_ptr() == target["model"][0].weight.data_ptr()
+
+
+def test_an_optimizers_state_under_another_name_has_all_of_its_entries() -> None:
+    """Its content comes with the optimizer's own; an optimizer that finds some entries looks for the others."""
+    source, target = ({"model": model(), "slow": {}} for _ in range(2))
+    for namespace in (source, target):
+        namespace["optimizer"] = optimizer = torch.optim.Adam(namespace["model"].parameters())  # type: ignore[attr-defined]  # a module
+        namespace["fast"] = optimizer.state  # type: ignore[assignment]  # a dict of its own
+    source["model"](torch.rand(4, 64)).sum().backward()  # type: ignore[operator]  # a module
+    source["optimizer"].step()  # type: ignore[attr-defined]  # an optimizer
+    carry(source, target)
+    target["optimizer"].step()  # type: ignore[attr-defined]  # an optimizer
+    for entries in target["fast"].values():
+        assert entries.keys() == {"step", "exp_avg", "exp_avg_sq"}
+
+
+def test_parameters_are_looked_at_once_for_all_views_of_a_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+    source: dict[str, Any] = {"model": model(), "held": []}
+    trees = ModuleTrees()
+    take(source, trees)
+    looks: list[None] = []
+    plain = aliases._addresses
+    monkeypatch.setattr(aliases, "_addresses", lambda trees: looks.append(None) or plain(trees))
+    source["held"] = [*torch.rand(100, 8)]
+    take(source, trees)
+    assert len(looks) == 1
+
+
+@pytest.mark.parametrize("size", [8, 256])
+def test_a_tensor_of_an_optimizers_state_under_another_name_is_one_object(size: int) -> None:
+    """Training that keeps a moment reads what the optimizer goes on to write."""
+    source, target = ({"model": torch.nn.Linear(size, size), "held": []} for _ in range(2))
+    for namespace in (source, target):
+        namespace["optimizer"] = torch.optim.Adam(namespace["model"].parameters())  # type: ignore[attr-defined, assignment]  # a module
+    weight = source["model"].weight  # type: ignore[attr-defined]  # a module
+    source["model"](torch.rand(4, size)).sum().backward()  # type: ignore[operator]  # a module
+    source["optimizer"].step()  # type: ignore[attr-defined]  # an optimizer
+    source["held"] = [source["optimizer"].state[weight]["exp_avg"]]  # type: ignore[attr-defined]  # an optimizer
+    carry(source, target)
+    entries = target["optimizer"].state[target["model"].weight]  # type: ignore[attr-defined]  # an optimizer, a module
+    assert target["held"][0] is entries["exp_avg"]  # type: ignore[index]  # a list
+    assert [*entries] == ["step", "exp_avg", "exp_avg_sq"], "an optimizer that finds some of them looks for all"
+
+
+def test_a_tensor_that_an_optimizer_has_had_is_state_of_its_own() -> None:
+    trees = ModuleTrees()
+    source: dict[str, Any] = {"model": torch.nn.Linear(256, 256)}
+    source["optimizer"] = optimizer = torch.optim.SGD(source["model"].parameters(), momentum=0.9)
+    values = optimizer.state[source["model"].weight]
+    values["momentum_buffer"] = source["held"] = torch.rand(256, 256)
+    assert not take(source, trees).large
+    values["momentum_buffer"] = torch.rand(256, 256)
+    assert [*take(source, trees).large.values()] == [source["held"]]
+    source["held"] = values["momentum_buffer"]
+    assert [*take(source, trees).large.values()] == [source["held"]], "the next update may leave it alone, too"
 
 
 def test_a_copy_is_state_of_its_own() -> None:

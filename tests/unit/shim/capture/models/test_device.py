@@ -59,3 +59,14 @@ def test_modules_without_tensors_do_not_count_in_the_paths_of_the_others() -> No
         == device.whole(plain, [model]).keys()
         == {"module0.weight", "module0.bias"}
     )
+
+
+def test_a_tensor_that_a_variable_of_the_step_holds_too_is_found_under_its_other_name() -> None:
+    made = torch.rand(200, 200)
+    state = take({"w": made, "store": {"w": made, "b": torch.rand(200, 200)}})
+    (name,) = (path for path, tensor in device.whole(state, []).items() if tensor is made)
+    (other,) = {"value.script.w", "value.script.store.w"} - {name}
+    found = device.under_other_names(state, {other, "value.script.store.c"})
+    assert found.keys() == {other}
+    assert found[other][0] == name
+    assert found[other][1].data_ptr() == made.data_ptr()

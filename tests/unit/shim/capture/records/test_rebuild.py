@@ -101,6 +101,17 @@ def test_a_variable_for_the_model_whose_turn_it_is_means_that_one_whatever_it_me
         assert optimizer.param_groups[0]["params"][0] is model.weight
 
 
+def test_an_object_loses_attributes_that_the_recorded_one_had_not() -> None:
+    target = {"lazy": Holder(logits=1, probs=2), "slotted": Slotted()}
+    lazy = target["lazy"]
+    bare = Slotted()
+    del bare.log
+    carry({"lazy": Holder(logits=3), "slotted": bare}, target)
+    assert target["lazy"] is lazy
+    assert vars(lazy) == {"logits": 3}, "a distribution computes `probs` when it is asked"
+    assert not hasattr(target["slotted"], "log")
+
+
 def test_aliases_and_cycles_stay_what_they_are() -> None:
     shared: list[Any] = [1]
     shared.append(shared)

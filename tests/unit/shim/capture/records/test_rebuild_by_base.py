@@ -397,12 +397,12 @@ def test_what_a_base_in_c_keeps_of_its_own_is_not_made_empty() -> None:
 
 
 def test_what_pickles_but_cannot_be_put_back_is_refused_once_the_step_has_changed_it() -> None:
-    values = array.array("d", [1.0])
-    space = {"a": values}
+    context = decimal.Context(prec=5)
+    space = {"a": context}
     state = take(space)
     undo.undo(state)
-    values.append(2.0)
-    with pytest.raises(StateMismatchError, match="array was changed by the step"):
+    context.prec = 6
+    with pytest.raises(StateMismatchError, match="Context was changed by the step"):
         undo.undo(state)
 
 

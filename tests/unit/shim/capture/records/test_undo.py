@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import array
 import collections
 import random
 from collections.abc import Iterator
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy
 import pytest
@@ -149,6 +151,21 @@ def test_generators_of_every_kind_draw_the_same_again() -> None:
     first = draw()
     undo.undo(state)
     assert draw() == first
+
+
+def test_objects_of_c_that_pickle_are_put_back_in_place() -> None:
+    numbers = array.array("d", [1.0, 2.0])
+    node = ElementTree.Element("step", {"number": "1"})
+    namespace = {"numbers": numbers, "node": node}
+    state = take(namespace)
+    numbers[0] = 5.0
+    numbers.append(3.0)
+    node.set("number", "2")
+    node.append(ElementTree.Element("loss"))
+    undo.undo(state)
+    assert namespace == {"numbers": numbers, "node": node}
+    assert numbers.tolist() == [1.0, 2.0]
+    assert (node.attrib, len(node)) == ({"number": "1"}, 0)
 
 
 def test_module_flags_own_attributes_and_buffers_are_put_back() -> None:

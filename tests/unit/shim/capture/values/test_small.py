@@ -32,6 +32,28 @@ def test_a_value_is_built_again_bit_by_bit(tensor: torch.Tensor) -> None:
     assert small.fits(value, tensor)
 
 
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.rand(3, 4).t(),
+        torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        torch.rand(2, 1, 4, 5).to(memory_format=torch.channels_last),
+        torch.rand(6, 4).t()[:, :3],
+    ],
+    ids=lambda t: f"{tuple(t.shape)} in strides {t.stride()}",
+)
+def test_it_lies_in_memory_in_the_same_order(tensor: torch.Tensor) -> None:
+    built = small.build(small.take(tensor))
+    assert torch.equal(built, tensor)
+    assert built.stride() == torch.empty_like(tensor).stride()
+    assert small.take(built) == small.take(tensor)
+
+
+def test_a_contiguous_tensor_has_no_strides_of_its_own() -> None:
+    for tensor in (torch.rand(3, 4), torch.rand(2, 1, 4, 5), torch.rand(4, 6)[:, :3], torch.tensor(1.0)):
+        assert small.take(tensor).strides == ()
+
+
 def test_what_has_no_content_has_its_form_alone() -> None:
     planned = torch.empty(100_000, dtype=torch.bfloat16, device="meta")
     assert small.is_small(planned), "there is nothing that a donor could give"

@@ -1,0 +1,18 @@
+"""How many generators a seed sequence of numpy has spawned is state, and so is a source of bits without a generator around it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from faults.conftest import Undisturbed
+from support.relay_run import assert_unharmed, relay
+
+SCRIPT, RANKS = "spawning.py", 2
+FAULTS = ["kill:rank=1,step=8,phase=backward", "kill:rank=0,step=11,phase=after-step"]
+
+
+@pytest.mark.slow
+def test_a_rank_is_replaced(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    run = relay(tmp_path, SCRIPT, ranks=RANKS, spares=2, inject=FAULTS)
+    assert_unharmed(run, undisturbed(SCRIPT, ranks=RANKS), RANKS, FAULTS, 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import IO, Any
@@ -320,7 +321,10 @@ class Engine:
         activation.head_mark = len(self.records.log)
         if head.is_written:
             self.left.let_go(activation.frame)  # before the walk: the end of an object may change the script's state
+        began_s = time.perf_counter()
         activation.head = self.writer.head(activation) if head.is_written else b""
+        if head is LoopHead.MAY_BE_AROUND:
+            self.training.has_looked(time.perf_counter() - began_s)
         return head.is_boundary and self.take_boundary(activation, self.step.gates_passed)
 
     def stands_at(self, commit: BoundarySnapshot) -> None:

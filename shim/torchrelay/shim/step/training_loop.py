@@ -6,6 +6,9 @@ Until a step has been seen, others stand in for it. `LoopTracker.boundary_sites`
 from __future__ import annotations
 
 import enum
+import math
+import time
+from collections.abc import Callable
 
 import torch
 
@@ -17,7 +20,11 @@ from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
 from torchrelay.shim.step.step_state import StepState
 from torchrelay.shim.step.updates.early_updates import EarlyUpdates
 
+_MOST_TRAINING_STAND_INS = 16
 _MOST_STAND_INS = 2
+_LOOKS_S = 5.0
+_LOOKS_SHARE = 0.05
+"""Before a step was seen, looks may take so many seconds, and beyond that so much of the time."""
 _MOST_LATER_HEADS = 128
 """So many are written before a step was seen, of loops in which that may come in a later iteration (a rollout, then updates)."""
 _MOST_IN_A_STEP = 16
@@ -44,8 +51,18 @@ class LoopHead(enum.Enum):
 
 
 class TrainingLoop:
-    def __init__(self, tracker: LoopTracker, step: StepState, early: EarlyUpdates) -> None:
+    def __init__(
+        self,
+        tracker: LoopTracker,
+        step: StepState,
+        early: EarlyUpdates,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._tracker = tracker
+        self._clock = clock
+        self._looked_s = 0.0
+        """How long looks at heads have taken before a step was seen."""
+        self._looks_since_s = math.inf
         self._step = step
         self._early = early
         self.around: set[str] = set()
@@ -80,13 +97,28 @@ class TrainingLoop:
             self._looked_at.add(activation.site)
             return LoopHead.MAY_TRAIN
         if activation.heads == 1 and not (known and activation.site in self._looked_at):
-            if not self._is_worth_a_look(activation):
+            if not self._is_worth_a_look(activation) or not self._has_time_to_look():
                 return LoopHead.OTHER
             self._looked_at.add(activation.site)
             return LoopHead.MAY_BE_AROUND
-        if not known and not step.stepped and self._is_worth_following(activation):
+        if not known and not step.stepped and self._has_time_to_look() and self._is_worth_following(activation):
             return LoopHead.MAY_BE_AROUND
         return LoopHead.OTHER
+
+    def has_looked(self, took_s: float) -> None:
+        """Note how long a look at a head took, for which nobody knows yet whether the loop is around one that trains."""
+        if not self._step.stepped:
+            self._looks_since_s = min(self._looks_since_s, self._clock() - took_s)
+            self._looked_s += took_s
+
+    def _has_time_to_look(self) -> bool:
+        """Return whether looks before the first step leave the script its time: it may play thousands of games before that.
+
+        What is not looked at is named as a gap, should the loop turn out to be around the one that trains.
+        """
+        if self._step.stepped or self._looked_s <= _LOOKS_S:
+            return True
+        return self._looked_s <= _LOOKS_S + _LOOKS_SHARE * (self._clock() - self._looks_since_s)
 
     def _is_within_the_step(self, depth: int) -> bool:
         """Return whether a loop at this place of the stack is inside the training loop.
@@ -106,13 +138,14 @@ class TrainingLoop:
     def _is_worth_a_look(self, activation: Activation) -> bool:
         """Return whether a head is worth a walk before a step was seen.
 
-        Always if the user's own code there seems to train, else a few times.
+        A few times; if the user's own code there seems to train, more often, and then ever more rarely: a rollout of thousands of
+        plays may come before the first update, and each look at a large state takes longer than a play.
         """
         site = SITES[activation.site]
+        count = self._stood_in[activation.site] = self._stood_in.get(activation.site, 0) + 1
         if site.trains and site.file not in PACKAGES:
-            return True
-        self._stood_in[activation.site] = self._stood_in.get(activation.site, 0) + 1
-        return self._stood_in[activation.site] <= _MOST_STAND_INS
+            return count <= _MOST_TRAINING_STAND_INS or count.bit_count() == 1
+        return count <= _MOST_STAND_INS
 
     def _begins_anew(self, activation: Activation, latest: BoundarySnapshot) -> bool:
         """Return whether the boundary with this number is here from now on: the loop that it was in ended without another step.

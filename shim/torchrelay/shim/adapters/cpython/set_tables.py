@@ -38,7 +38,7 @@ class Numbers(NamedTuple):
     finger: int
 
 
-class Table(NamedTuple):
+class SetTable(NamedTuple):
     """The places of the elements, in their order, and of marks of elements that were taken away. `finger`: where `pop` goes on."""
 
     size: int
@@ -55,19 +55,19 @@ def numbers(obj: Any) -> Numbers | None:
     return Numbers(fill, used, mask, finger)
 
 
-def table_of(obj: Any) -> Table | None:
+def table_of(obj: Any) -> SetTable | None:
     """Return the table of a set; None where it cannot be read, or is too large."""
     return _read(obj) if _works() else None
 
 
-def put(obj: Any, items: Sequence[Any], table: Table) -> bool:
+def put(obj: Any, items: Sequence[Any], table: SetTable) -> bool:
     """Give a set these elements in these places. Return whether they could be put there; if not, it has any content."""
     if not _works() or not _write(obj, items, table):
         return False
     return set.__len__(obj) == len(items) and all(set.__contains__(obj, item) for item in items)
 
 
-def _read(obj: Any) -> Table | None:
+def _read(obj: Any) -> SetTable | None:
     _, _, mask, address, _, finger = _NUMBERS.unpack(read(id(obj) + _HEAD, _NUMBERS.size))
     if mask >= LARGEST:
         return None
@@ -75,10 +75,10 @@ def _read(obj: Any) -> Table | None:
     mark = _mark()
     places = array("I", [place for place, key in enumerate(keys) if key and key != mark])
     marks = array("I", [place for place, key in enumerate(keys) if key == mark])
-    return Table(mask + 1, finger, places.tobytes(), marks.tobytes())
+    return SetTable(mask + 1, finger, places.tobytes(), marks.tobytes())
 
 
-def _write(obj: Any, items: Sequence[Any], table: Table) -> bool:
+def _write(obj: Any, items: Sequence[Any], table: SetTable) -> bool:
     places = array("I", table.places)
     marks = array("I", table.marks)
     size = table.size
@@ -103,7 +103,9 @@ def _write(obj: Any, items: Sequence[Any], table: Table) -> bool:
     ctypes.memmove(address, entries, size * _ENTRY_BYTES)
     head = ctypes.c_int64 * 6
     now = head.from_address(id(obj) + _HEAD)
-    now[0], now[1], now[5] = len(items) + len(marks), len(items), table.finger
+    now[0] = len(items) + len(marks)
+    now[1] = len(items)
+    now[5] = table.finger
     for filler in fillers:
         decref(id(filler))
     return True

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters.cpython.set_tables import Table
+from torchrelay.shim.adapters.cpython.set_tables import SetTable
 from torchrelay.shim.capture.handlers.handler import Handler, encode_mapping, of_same_class
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.state.edges import same_items, same_mapping
@@ -264,7 +264,7 @@ def _fill_set(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     if others or unknown:
         put_set_items(obj, [*known, *own])
     else:
-        set_content.put(obj, values, table and Table(*table))
+        set_content.put(obj, values, table and SetTable(*table))
 
 
 def _capture_bytes(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:

@@ -104,7 +104,8 @@ class Owners:
         bound = [tree.tensors for tree in trees]
         if len(bound) != len(self._of) or any(now is not then for now, then in zip(bound, self._of)):
             self._of = bound
-            self._found, self._addresses = {}, []
+            self._found = {}
+            self._addresses = []
             self._look(trees)
         found = self._at(tensor, address)
         if found is None and not self._is_checked and may_be_shared(tensor):

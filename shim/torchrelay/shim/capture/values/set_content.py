@@ -42,7 +42,7 @@ class SetContent:
         put(obj, self.items, self.table)
 
 
-def put(obj: Any, items: list[Any], table: set_tables.Table | None) -> None:
+def put(obj: Any, items: list[Any], table: set_tables.SetTable | None) -> None:
     """Give a set these elements, in these places where that can be."""
     if table is None or not set_tables.put(obj, items, table):
         put_set_items(obj, items)

@@ -23,7 +23,8 @@ class Script:
 
     def __init__(self) -> None:
         self.tracker, self.step = LoopTracker(), StepState()
-        self.training = TrainingLoop(self.tracker, self.step, EarlyUpdates())
+        self.now_s = 100.0
+        self.training = TrainingLoop(self.tracker, self.step, EarlyUpdates(), lambda: self.now_s)
         self.latest = None
         self.model = torch.nn.Linear(1, 1)
 
@@ -70,6 +71,36 @@ def test_the_outermost_loop_stands_in_until_the_innermost_one_around_a_step_come
     script.leave(batches)
     assert script.head(epochs) is LoopHead.AROUND
     assert script.head(script.enter("batches")) is LoopHead.BOUNDARY
+
+
+def enters(script: Script, site: str) -> LoopHead:
+    activation = script.enter(site)
+    found = script.head(activation)
+    script.leave(activation)
+    return found
+
+
+def test_looks_before_the_first_step_are_rare_at_a_loop_that_is_entered_again_and_again(script: Script) -> None:
+    """A rollout of thousands of plays, each with loops of its own."""
+    script.head(script.enter("epochs"))
+    looked_at = [number for number in range(1, 300) if enters(script, "batches") is LoopHead.MAY_BE_AROUND]
+    assert looked_at == [*range(1, 17), 32, 64, 128, 256]
+
+
+def test_looks_before_the_first_step_leave_the_script_its_time(script: Script) -> None:
+    script.head(script.enter("epochs"))
+    assert enters(script, "batches") is LoopHead.MAY_BE_AROUND
+    script.now_s += 8.0
+    script.training.has_looked(8.0)
+    assert enters(script, "batches") is LoopHead.OTHER
+    assert enters(script, "more") is LoopHead.OTHER
+    script.now_s += 60.0
+    assert enters(script, "batches") is LoopHead.MAY_BE_AROUND
+    script.training.has_looked(8.0)
+    batches = script.enter("batches")
+    assert script.head(batches) is LoopHead.OTHER
+    script.optimizer_step()
+    assert script.head(batches) is LoopHead.BOUNDARY
 
 
 def test_a_further_loop_that_seems_to_train_stands_in_once(script: Script) -> None:

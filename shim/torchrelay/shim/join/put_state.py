@@ -181,7 +181,8 @@ def _resolved(
 ) -> StateRebuild:
     """Resolve the nodes. `loaders`: iterators that are made later, if all is to be put.
 
-    Generators that have not begun here, and so lack what nothing but their code makes, are drawn from once then.
+    Generators that have not begun here, and so lack what their code makes, are drawn from once then: not for an iterator of a
+    loader that nothing was drawn from, as where another rank reads for this one. Its loader makes that.
     """
     begun: list[Any] = []
     while True:
@@ -219,7 +220,7 @@ def _resolved(
         to_come = {
             number
             for number, record in (loaders or {}).items()
-            if record.loader >= 0 and rebuild.objects[record.loader] is not ABSENT
+            if record.loader >= 0 and record.drawn == 0 and rebuild.objects[record.loader] is not ABSENT
         }
         wanting = generators_to_begin(rebuild, nodes, to_come) if loaders is not None else iter(())
         known = {*begun, *engine.draws.made_generators}

@@ -52,7 +52,7 @@ def test_so_they_do_in(kind: str, undisturbed: Undisturbed, tmp_path: Path) -> N
 def test_a_rank_that_has_its_batches_from_another_one_is_replaced(
     kind: str, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
-    """Its generator is entered where it stood: none of its code runs in a new process, where nobody would answer."""
+    """In place of a rank that does not read, no code of the generator runs in a new process: nobody would answer."""
     script = "read_by_one.py"
     faults = ["kill:rank=1,step=5,phase=backward", "kill:rank=0,step=8,phase=forward", "kill:rank=1,step=13,phase=data"]
     run = relay(tmp_path, script, kind, ranks=RANKS, spares=len(faults), inject=faults)

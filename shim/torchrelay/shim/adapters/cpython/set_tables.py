@@ -4,7 +4,7 @@ What a set yields next, by iteration or `pop`, goes by these places, and they by
 the same elements may have another order. Reads and writes `PySetObject` of CPython: behind the object's header the numbers of
 places that are used or were, of elements, the mask, the address of the table, the hash, and where `pop` goes on. An entry is an
 address and a hash; one that was taken away has the address of a mark of its own. A set of some elements is tried when the first one
-is met, and all are left alone (None) where it does not come back. Seen on CPython 3.11.
+is met, and all are left alone (None) where it does not come back. Seen on CPython 3.10 to 3.13.
 """
 
 from __future__ import annotations

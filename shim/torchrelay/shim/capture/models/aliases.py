@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters.tensors.own_refs import OwnRef
 from torchrelay.shim.adapters.tensors.storages import may_be_shared
 from torchrelay.shim.adapters.tensors.tensor_classes import has_graph
 from torchrelay.shim.capture.models.bound_tensors import Place, at_place
@@ -208,7 +209,7 @@ def find(state: HostState, trees: ModuleTrees, numbers: Iterable[int]) -> None:
                 continue  # by value
             node.content = _content_of(state, entry)
             node.seen = entry
-            _kept.setdefault(entry.optimizer, {})[entry[2:]] = entry.parameter, weakref.ref(tensor)
+            _kept.setdefault(entry.optimizer, {})[entry[2:]] = entry.parameter, OwnRef(tensor)
             if entry.optimizer in _rebinding:
                 continue  # its content comes by this name, too
         elif large and (id(tensor) in unlike or of_loop or _is_of_graph(tensor)):

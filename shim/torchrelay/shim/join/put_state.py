@@ -62,6 +62,10 @@ def put_state(
     nodes = decode(encoded)
     rebuild = _resolved(engine, nodes, innermost, loaders, at_gate=at_gate)
     _put_bases(nodes, rebuild.objects, trees)
+    if not at_gate:  # else the step that this process has done may have changed some of them
+        engine.trees.settings.set_up_goes_on()
+    for node, settings in rebuild.each(Kind.SETTINGS):
+        settings.put(node.content)  # before anything is drawn: what a data set makes may have the default dtype
     kept: list[Any] = []
     if draw is not None:
         kept = _draw_again(engine, rebuild, last_draw.WrittenDraw.of(draw))
@@ -195,6 +199,7 @@ def _resolved(
             namespaces,
             engine.saves.future,
             loops,
+            settings=engine.trees.settings,
             opens=engine.opens,
             was_made=was_made,
             known_data=origins.stand_ins(),

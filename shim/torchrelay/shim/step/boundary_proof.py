@@ -47,7 +47,7 @@ def check_gone_back(engine: Engine, commit: BoundarySnapshot) -> None:
         now = look(engine, commit.activation.frame)
 
         def same(a: int, b: int) -> bool:
-            return then.nodes[a].kind is Kind.LOOPS or then.nodes[a].obj is now.nodes[b].obj
+            return then.nodes[a].obj is now.nodes[b].obj
 
         found = seen.compare(now, Comparison(seen.then, decode(encode_whole(now)), same=same))
         found += _rebound(then, now, seen.partner)
@@ -159,7 +159,7 @@ def look(engine: Engine, innermost: FrameType, boundary: HostState | None = None
 
     `boundary`: at a gate, the state at the boundary before it.
     """
-    trees = ModuleTrees(engine.trees.arrays)
+    trees = ModuleTrees(engine.trees.arrays, engine.trees.settings)
     trees.data_origins = engine.trees.data_origins
     note_iterators(engine, trees)
     return Walk(trees, boundary).run(script_frames(innermost), engine.writer.modules.namespaces())

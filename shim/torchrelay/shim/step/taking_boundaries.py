@@ -79,6 +79,8 @@ class TakingBoundaries:
             engine.begin_trees_anew()
             before = None
         engine.unprotected.begins_step()
+        if engine.step.gates_passed == 0:
+            engine.trees.settings.set_up_goes_on()
         origins = engine.trees.data_origins
         origins.fresh_is_made = activation.heads > 1
         if (

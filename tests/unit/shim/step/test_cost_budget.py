@@ -71,7 +71,7 @@ def test_the_reason_says_what_it_took_and_where_most_of_it_hangs() -> None:
     budget = steps(WINDOW_STEPS, 0.3, 0.5)
     reason = budget.reason(take({"registry": {str(n): [n] for n in range(20)}}))
     assert reason.startswith("capture took 300 ms of a step of 500 ms, more than --cost-limit 10 (percent)")
-    assert reason.endswith("It looks at 22 objects, 22 of them below script")
+    assert reason.endswith("It looks at 23 objects, 22 of them below script")
 
 
 def test_a_rank_over_its_budget_trains_on_without_protection_and_says_why(script: LoopScript) -> None:

@@ -43,6 +43,7 @@ from torchrelay.shim.capture.values import array_difference
 from torchrelay.shim.capture.values.alike import alike
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.long_list import decoded
+from torchrelay.shim.capture.values.replay_point import ABSENT
 from torchrelay.shim.capture.values.small import SMALL_BYTES, TensorValue
 
 MAX_DIFFERENCES = 20
@@ -61,7 +62,7 @@ class Comparison:
     """Where `now` differs from `then`. What `now` has besides in its variables does not count.
 
     `trees`: of the set-up that `then` belongs to, as its journal has them. `same(a, b)`: whether node `a` of `then` and node `b` of
-    `now` are one object, where both states are of the same process. `left`: nodes of `then` that were not carried into the process
+    `now`, none of them a root, are one object, where both states are of the same process. `left`: nodes of `then` that were not carried into the process
     of `now`, which keeps its own objects in their places. `read(b)`: the content of tensor `b` of `now`, for tensors that `then`
     has by value though they are large: a gate's journal has what only the lost rank's step had made.
     """
@@ -133,7 +134,7 @@ class Comparison:
         if then.kind is not now.kind or (then.cls is not None and now.cls is not None and then.cls is not now.cls):
             self._differ((), type_of(then), type_of(now))
             return False
-        if self._same is not None and not self._same(*self._at):
+        if self._same is not None and then.parent >= 0 and not self._same(*self._at):
             self._differ((), f"one {type_of(then)}", "another one")
             return False
         kind = then.kind
@@ -143,6 +144,12 @@ class Comparison:
             return True
         if kind is Kind.MODULE:
             self._modules(was, content)
+        elif kind is Kind.SETTINGS:
+            for name in {**was, **content}:
+                if was.get(name, ABSENT) != content.get(name, ABSENT):
+                    self._differ(
+                        (name,), *(shown(of[name]) if name in of else "as set-up left it" for of in (was, content))
+                    )
         elif kind in _MAPPINGS:
             self._mappings(was, content, whole=kind in _WHOLE)
         elif kind is Kind.OBJECT_ARRAY and then.extra != now.extra:

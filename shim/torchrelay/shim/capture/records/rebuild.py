@@ -32,6 +32,7 @@ from torchrelay.shim.capture.records.holders import VARIABLES, Holders, is_of_se
 from torchrelay.shim.capture.records.recorded_data import RecordedData
 from torchrelay.shim.capture.state.host_state import path_of
 from torchrelay.shim.capture.state.key_text import text_of
+from torchrelay.shim.capture.state.process_settings import ProcessSettings
 from torchrelay.shim.capture.state.tags import (
     BOUND,
     FILE,
@@ -62,7 +63,7 @@ from torchrelay.shim.script.save_future import SaveId
 class StateRebuild:
     """`frames`: the joiner's frames, outermost first. First `resolve`, then `fill`. `missing` names what has no place here.
 
-    `loops`: the iterators of its running loops. `promised(save)`: returns a stand-in for a save that the lost rank waited for, or
+    `loops`: the iterators of its running loops. `settings`: its ProcessSettings. `promised(save)`: returns a stand-in for a save that the lost rank waited for, or
     could have. `opens`: opens files as the builtin does, or copies of them where nothing may be written yet.
     """
 
@@ -73,6 +74,7 @@ class StateRebuild:
         promised: Callable[[SaveId], Any],
         loops: Sequence[Any] = (),
         *,
+        settings: ProcessSettings,
         opens: Callable[..., IO[Any]] = open,
         was_made: Callable[[Any, DataForm], bool] = lambda obj, form: True,
         known_data: Mapping[int, Any] | None = None,
@@ -82,6 +84,7 @@ class StateRebuild:
         self._opens = opens
         self._frames = frames
         self._loops = loops
+        self._settings = settings
         self._was_made = was_made
         self._known_data = known_data or {}
         self._data_mark = data_mark
@@ -271,7 +274,7 @@ class StateRebuild:
             return self._frames[number] if is_there else ABSENT
         if kind is Kind.GLOBALS:
             return self._globals.get(key, ABSENT)
-        return self._loops if kind is Kind.LOOPS else ABSENT
+        return {Kind.LOOPS: self._loops, Kind.SETTINGS: self._settings}.get(kind, ABSENT)
 
     @functools.cached_property
     def _data(self) -> RecordedData:

@@ -197,6 +197,8 @@ class Kind(enum.IntEnum):
     """The iterators of the running loops."""
     SHARED_VALUE = 37
     """Numbers that other processes may share."""
+    SETTINGS = 38
+    """What training has changed of the process's settings."""
 
 
 DATA = (Kind.LOADER, Kind.DATASET)

@@ -83,6 +83,7 @@ class Walk:
         of_loops = iterators_of_loops(self.trees)
         if of_loops:
             self.add(Kind.LOOPS, self.trees.loops, -1, "loops", of_loops)
+        self.add(Kind.SETTINGS, self.trees.settings, -1, "settings of the process", self.trees.settings.changed())
         for number in range(len(self.state.nodes)):
             self.push(number, self.state.nodes[number].content)
         self._work_off()

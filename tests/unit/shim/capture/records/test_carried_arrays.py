@@ -13,6 +13,7 @@ from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import encode, undo
 from torchrelay.shim.capture.records.rebuild import StateRebuild
 from torchrelay.shim.capture.state.host_state import HostState
+from torchrelay.shim.capture.state.process_settings import ProcessSettings
 from torchrelay.shim.capture.values.large_arrays import LargeArrays
 from torchrelay.shim.capture.walks.rewalk import Rewalk
 
@@ -28,7 +29,7 @@ def in_training(namespace: dict[str, Any]) -> HostState:
 
 
 def rebuilt(state: HostState, target: dict[str, Any]) -> None:
-    rebuild = StateRebuild([], {"script": target}, no_saves)
+    rebuild = StateRebuild([], {"script": target}, no_saves, settings=ProcessSettings())
     rebuild.resolve(encode.decode(pickle.loads(pickle.dumps(encode.encode(state)))))
     rebuild.fill()
     rebuild.check_complete()

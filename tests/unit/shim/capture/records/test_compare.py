@@ -145,7 +145,7 @@ def test_a_journal_that_holds_the_difference_to_set_up_is_compared_as_a_whole() 
     set_up = begin_set_up(take(namespace, trees))
     namespace["model"].count = 3
     journal = decode(encode(take(namespace, trees)))
-    assert journal[1].content[0] == 0, "or the journal has all of the tree itself"
+    assert journal[2].content[0] == 0, "or the journal has all of the tree itself"
     assert differences(journal, whole(take(namespace)), set_up) == []
     namespace["model"].center.add_(1)
     assert [d.path for d in differences(journal, whole(take(namespace)), set_up)] == ["script.model.center"]

@@ -23,6 +23,7 @@ from torchrelay.shim.capture.records import encode
 from torchrelay.shim.capture.records.rebuild import StateRebuild
 from torchrelay.shim.capture.state.data_origins import DataOrigins, Maker
 from torchrelay.shim.capture.state.host_state import HostState
+from torchrelay.shim.capture.state.process_settings import ProcessSettings
 from torchrelay.shim.capture.walks.rewalk import Rewalk
 from torchrelay.shim.join.put_state import stands_for_made
 from torchrelay.shim.journal.made_loaders import MadeLoaders
@@ -89,7 +90,9 @@ def lost(train: Callable[[Names], None]) -> tuple[Names, HostState]:
 def join(state: HostState, target: Names) -> DataOrigins:
     """What is noted there of data."""
     made = DataOrigins()
-    rebuild = StateRebuild([], {"script": target}, no_saves, was_made=lambda obj, form: made.has_made(obj))
+    rebuild = StateRebuild(
+        [], {"script": target}, no_saves, settings=ProcessSettings(), was_made=lambda obj, form: made.has_made(obj)
+    )
     rebuild.resolve(encode.decode(pickle.loads(pickle.dumps([*state.written]))))
     rebuild.fill()
     rebuild.check_complete()

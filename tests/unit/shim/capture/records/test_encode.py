@@ -24,8 +24,8 @@ def test_values_are_written_by_what_they_are() -> None:
     shared = [1]
     content = content_of({"plain": 1.5, "shared": shared, "pair": (2, shared), "lock": Holder(f=len)})
     assert content["plain"] == 1.5
-    assert content["shared"] == (encode.REF, 1)
-    assert content["pair"] == (encode.TUPLE, None, [2, (encode.REF, 1)])
+    assert content["shared"] == (encode.REF, 2)
+    assert content["pair"] == (encode.TUPLE, None, [2, (encode.REF, 2)])
 
 
 def test_functions_are_written_by_name_and_what_has_none_only_as_what_it_is() -> None:

@@ -58,7 +58,7 @@ def test_a_data_set_that_a_function_alone_held_is_free() -> None:
     assert ended(state, function)
     assert alive() is None
     assert state.has_let_go
-    assert {node.kind for node in state.nodes} == {Kind.FRAME, Kind.GLOBALS, GONE}
+    assert {node.kind for node in state.nodes} == {Kind.FRAME, Kind.GLOBALS, Kind.SETTINGS, GONE}
     assert all(state.nodes[state.index[id(node.obj)]] is node for node in state.nodes if node.kind is not GONE)
 
 

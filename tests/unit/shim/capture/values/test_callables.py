@@ -236,7 +236,7 @@ def test_a_walk_goes_on_where_only_a_counter_has_changed() -> None:
     log(1.0)
     update(1.0)
     later = Rewalk(trees, state, at_gate=False).run([], {"script": namespace})
-    assert {node.kind for node in later.nodes} == {Kind.GLOBALS, Kind.FUNCTION, Kind.LIST, Kind.ATTRS}
+    assert {node.kind for node in later.nodes} == {Kind.GLOBALS, Kind.SETTINGS, Kind.FUNCTION, Kind.LIST, Kind.ATTRS}
 
 
 def test_an_attribute_that_a_step_gave_to_a_function_without_any_is_taken_away() -> None:
@@ -301,5 +301,5 @@ def test_functions_of_libraries_and_those_with_nothing_behind_them_cost_nothing(
 
     scale = 3.0
     namespace = {"plain": plain, "closed": lambda: scale, "library": torch.optim.lr_scheduler.LambdaLR, "len": len}
-    assert [node.kind for node in take(namespace).nodes] == [Kind.GLOBALS]
+    assert [node.kind for node in take(namespace).nodes] == [Kind.GLOBALS, Kind.SETTINGS]
     assert not leads_to_state(torch.nn.functional.relu)

@@ -25,7 +25,7 @@ class Holder:
 
 
 def kinds(namespace: dict[str, Any]) -> list[Kind]:
-    return [node.kind for node in take(namespace).nodes[1:]]
+    return [node.kind for node in take(namespace).nodes[1:] if node.kind is not Kind.SETTINGS]
 
 
 def test_an_object_has_one_node_by_its_shortest_path() -> None:
@@ -52,7 +52,7 @@ def test_what_set_up_makes_anew_is_not_looked_into() -> None:
 def test_plain_values_have_no_nodes_and_mutable_ones_inside_tuples_do() -> None:
     assert kinds({"a": 1, "b": "x", "c": (1, (2.0, None))}) == []
     state = take({"pair": (1, [2])})
-    assert [(node.kind, node.key) for node in state.nodes[1:]] == [(Kind.LIST, Inside("pair", 1))]
+    assert [(node.kind, node.key) for node in state.nodes[2:]] == [(Kind.LIST, Inside("pair", 1))]
 
 
 def test_small_tensors_are_copied_and_large_ones_are_device_state() -> None:
@@ -78,7 +78,7 @@ def test_data_is_not_progress() -> None:
     rows = [[1.0]] * (containers.BULK_LENGTH + 1)
     data = TensorDataset(torch.ones(100_000))
     state = take({"rows": rows, "data": data})
-    assert [node.obj for node in state.nodes[1:]] == [data]
+    assert [node.obj for node in state.nodes[2:]] == [data]
     assert state.large == {}
     long = list(range(containers.BULK_LENGTH + 1))
     assert kinds({"losses": long}) == [Kind.LIST]

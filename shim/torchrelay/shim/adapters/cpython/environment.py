@@ -1,7 +1,7 @@
 """Read all environment variables at once, as `os.environ` holds them.
 
-Leans on `os.environ._data` (seen on CPython 3.10 to 3.14): to decode each variable takes a hundred times as long as to copy the dict.
-Without it the variables are decoded.
+Leans on `os.environ._data` (seen on CPython 3.10 to 3.14): to decode each variable takes a hundred times as long as to copy the
+dict. Without it the variables are decoded.
 """
 
 from __future__ import annotations

@@ -62,9 +62,9 @@ class Comparison:
     """Where `now` differs from `then`. What `now` has besides in its variables does not count.
 
     `trees`: of the set-up that `then` belongs to, as its journal has them. `same(a, b)`: whether node `a` of `then` and node `b` of
-    `now`, none of them a root, are one object, where both states are of the same process. `left`: nodes of `then` that were not carried into the process
-    of `now`, which keeps its own objects in their places. `read(b)`: the content of tensor `b` of `now`, for tensors that `then`
-    has by value though they are large: a gate's journal has what only the lost rank's step had made.
+    `now`, none of them a root, are one object, where both states are of the same process. `left`: nodes of `then` that were not
+    carried into the process of `now`, which keeps its own objects in their places. `read(b)`: the content of tensor `b` of `now`,
+    for tensors that `then` has by value though they are large: a gate's journal has what only the lost rank's step had made.
     """
 
     def __init__(

@@ -63,8 +63,8 @@ from torchrelay.shim.script.save_future import SaveId
 class StateRebuild:
     """`frames`: the joiner's frames, outermost first. First `resolve`, then `fill`. `missing` names what has no place here.
 
-    `loops`: the iterators of its running loops. `settings`: its ProcessSettings. `promised(save)`: returns a stand-in for a save that the lost rank waited for, or
-    could have. `opens`: opens files as the builtin does, or copies of them where nothing may be written yet.
+    `loops`: the iterators of its running loops. `settings`: those of this process. `promised(save)`: returns a stand-in for a save
+    that the lost rank waited for, or could have. `opens`: opens files as the builtin does, or copies of them where nothing may be written yet.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Settings of the whole process, or of its training thread, that training changes: the default dtype, threads, environment variables.
+"""Settings of the process, or of its training thread, that training changes: the default dtype, environment variables.
 
 Set-up makes most of them in each process. So what counts is what differs from how set-up left them: a working folder, or a device,
 that is another one in each process is left alone.

@@ -108,7 +108,8 @@ def test_a_rank_that_has_other_settings_is_told_by_their_names() -> None:
     trees = ModuleTrees()
     torch.set_default_dtype(torch.float64)
     found = [str(difference) for difference in differences(then, decode(encode(take({}, trees))))]
-    assert found == ["settings of the process['default dtype'] was as set-up left it and is torch.float32"]
+    torch.set_default_dtype(torch.float32)
+    assert found == ["settings of the process['default dtype'] was as set-up left it and is torch.float64"]
 
 
 def test_a_folder_that_is_not_here_is_named(tmp_path: Path) -> None:

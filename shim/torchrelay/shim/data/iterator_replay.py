@@ -14,6 +14,7 @@ from typing import Any
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.cpython import cycles
+from torchrelay.shim.adapters.cpython.csv_readers import lines_of
 from torchrelay.shim.adapters.cpython.generator_code import only_passes_on
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.iteration import shared_memory
@@ -33,7 +34,8 @@ from torchrelay.shim.journal.payload import LoaderRecord
 
 _RUN_NO_CODE = frozenset(map(type, (iter([]), iter(()), iter({}), iter(set()), iter(""), iter(range(0)), reversed([]))))
 """Iterators of these change nothing but themselves."""
-_STANDS = (Kind.GENERATOR, Kind.ITERATOR, Kind.CYCLE)
+_STANDS = (Kind.GENERATOR, Kind.ITERATOR, Kind.CYCLE, Kind.FILE)
+_OF_READERS = (*_STANDS, Kind.THROUGH)
 
 
 class IteratorReplay:
@@ -177,10 +179,12 @@ class IteratorReplay:
         kind = kind_of(type(iterator))
         if kind in _STANDS:
             return self.is_state(iterator)
+        if kind is Kind.THROUGH:
+            return self._goes_back(lines_of(iterator))
         if kind not in (Kind.ATTRS, Kind.LOADER):
             return False
         below = [(kind_of(type(v)), v) for v in attributes(iterator).values() if hasattr(type(v), "__next__")]
-        return all(k is not Kind.UNKNOWN and (k not in _STANDS or self.is_state(v)) for k, v in below)
+        return all(k is not Kind.UNKNOWN and (k not in _OF_READERS or self._goes_back(v)) for k, v in below)
 
     def draw(self, iterator: Any, original: Callable[..., Any], default: tuple[Any, ...] = ()) -> Any:
         if not self.recording or self._nested or self._goes_back(iterator):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import io
 from collections import deque
 from collections.abc import Callable, Container, Iterable
 from itertools import islice
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from torchrelay.shim.adapters.cpython import cycles, plain_iterators
+from torchrelay.shim.adapters.cpython.csv_readers import lines_of
 from torchrelay.shim.adapters.tensors.storages import unseen
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.iteration import generator_position as stands
@@ -28,7 +28,7 @@ from torchrelay.shim.capture.state.host_state import HostState, StateNode
 from torchrelay.shim.capture.state.parts import loader_own
 from torchrelay.shim.capture.state.random_below import GENERATORS
 from torchrelay.shim.capture.state.shared import copy_of_places
-from torchrelay.shim.capture.values import small
+from torchrelay.shim.capture.values import read_files, small
 from torchrelay.shim.capture.values.alike import alike
 from torchrelay.shim.capture.values.base_types import dict_items, fields, list_items, tuple_items
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
@@ -110,6 +110,9 @@ def before_draw(iterator: Any, track_of: Callable[[Any], LoaderCursor | None]) -
     while queue:
         obj = queue.popleft()
         kind = kind_of(type(obj))
+        if kind is Kind.THROUGH:
+            queue.append(lines_of(obj))
+            continue
         if kind in (Kind.LOADER_ITER, Kind.CYCLE):
             track = track_of(obj)
             if track is not None:
@@ -122,7 +125,8 @@ def before_draw(iterator: Any, track_of: Callable[[Any], LoaderCursor | None]) -
         if taken is None:
             return None
         content, below = taken
-        nodes.append(StateNode(kind, obj, -1, None, content))
+        form = read_files.form_of(obj) if kind is Kind.FILE else None
+        nodes.append(StateNode(kind, obj, -1, None, content, seen=form))
         for value in below:
             for _, part in flat(None, value):
                 is_source = hasattr(type(part), "__next__") and not _is_written_to(part)
@@ -138,7 +142,7 @@ def _is_written_to(value: Any) -> bool:
 
     Files are iterators, too.
     """
-    return isinstance(value, io.IOBase) and not stands.is_drained(value)
+    return kind_of(type(value)) is Kind.FILE and (value.closed or not value.readable())
 
 
 def _takes_part(value: Any) -> bool:
@@ -166,6 +170,9 @@ def _take(kind: Kind, obj: Any) -> tuple[Any, list[Any]] | None:
         return None if place is None else (place, [*place.held.values()])
     if kind is Kind.LOADER_ITER:
         return None, []
+    if kind is Kind.FILE:
+        stand = read_files.place_of(obj) if read_files.is_read(obj) else None
+        return None if stand is None else (stand, [])
     if kind is Kind.CYCLE:
         return cycles.stand_of(obj), []
     if kind is Kind.TENSOR:

@@ -20,7 +20,7 @@ from torchrelay.shim.script.save_future import SaveId
 def test_a_future_is_written_down_by_the_save_that_it_stands_for(side: Side) -> None:
     step = Step(side)
     future = side.start(step)
-    (node,) = decode_globals({"pending": future})
+    node, _ = decode_globals({"pending": future})
     assert node["pending"][1] == SaveId(GROUP, 1)
     step.let()
     future.result(PATIENCE_S)

@@ -10,7 +10,6 @@ import dis
 import functools
 import gc
 import inspect
-import io
 import itertools
 import sys
 import zlib
@@ -21,15 +20,17 @@ from typing import Any, NamedTuple
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.cpython import generator_frames, liveness
 from torchrelay.shim.adapters.cpython import plain_iterators as plain
+from torchrelay.shim.adapters.cpython.csv_readers import lines_of
 from torchrelay.shim.adapters.cpython.generator_frames import AS_IT_IS, EMPTY
 from torchrelay.shim.capture.state.parts import attributes
 from torchrelay.shim.capture.values import callables
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
+from torchrelay.shim.capture.values.read_files import is_read, place_of
 from torchrelay.shim.script import sites
 
 _DRAINED_MODULES = frozenset(
-    {"_queue", "asyncio", "csv", "_csv", "multiprocessing", "queue", "select", "selectors", "socket", "subprocess"}
-    | {"tarfile", "zipfile", "concurrent", "gzip", "bz2", "lzma"}
+    {"_queue", "asyncio", "multiprocessing", "queue", "select", "selectors", "socket", "subprocess"}
+    | {"tarfile", "zipfile", "concurrent"}
 )
 """What is read from these is gone: it cannot be put back."""
 _PYTHONS_OWN = (Kind.ITERATOR, Kind.CYCLE)
@@ -230,7 +231,7 @@ def _goes_back(value: Any, seen: set[int]) -> bool:
     if kind is Kind.UNKNOWN or is_drained(value):
         return False
     if kind is Kind.THROUGH:
-        owner = getattr(value, "__self__", None)
+        owner = getattr(value, "__self__", None) or lines_of(value)
         return owner is None or _goes_back(owner, seen)
     if kind is Kind.ATTRS and id(value) not in seen:
         seen.add(id(value))
@@ -245,8 +246,8 @@ def _is_no_source(value: Any) -> bool:
 
 def is_drained(value: Any) -> bool:
     """Return whether reading uses it up: a file that is read, a queue, a socket."""
-    if isinstance(value, io.IOBase):
-        return not value.closed and value.readable()
+    if kind_of(type(value)) is Kind.FILE:
+        return not value.closed and value.readable() and not (is_read(value) and place_of(value) is not None)
     module = getattr(type(value), "__module__", "") or ""
     return kind_of(type(value)) is not Kind.PLAIN and module.partition(".")[0] in _DRAINED_MODULES
 

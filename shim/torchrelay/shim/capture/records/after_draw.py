@@ -16,7 +16,7 @@ from torchrelay.shim.capture.records import undo
 from torchrelay.shim.capture.state.edges import flat
 from torchrelay.shim.capture.state.host_state import HostState, StateNode
 from torchrelay.shim.capture.state.parts import attributes, dataset_parts, loader_own, numpy_random_state
-from torchrelay.shim.capture.values import callables, small
+from torchrelay.shim.capture.values import callables, read_files, small
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
 from torchrelay.shim.capture.values.set_content import SetContent
 
@@ -37,6 +37,7 @@ _TAKE: dict[Kind, Callable[[Any], Any]] = {
     Kind.TORCH_GENERATOR: lambda obj: small.take(obj.get_state()),
     Kind.PYTHON_RANDOM: lambda obj: obj.getstate(),
     Kind.NUMPY_RANDOM: numpy_random_state,
+    Kind.FILE: read_files.place_of,
     Kind.SHARED_VALUE: shared_memory.state_of,
 }
 _ONLY_THROUGH = (Kind.REPLAY_POINT, Kind.CYCLE, Kind.GENERATOR)

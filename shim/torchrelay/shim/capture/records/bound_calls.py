@@ -11,6 +11,7 @@ from torchrelay.shim.capture.values.base_types import tuple_items
 from torchrelay.shim.capture.values.kinds import PLAIN
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
+_BOUND = (types.MethodType, types.BuiltinFunctionType)
 Decode = Callable[[Any, Any], Any]
 """A function such as StateRebuild.decode."""
 
@@ -21,12 +22,11 @@ def method(decode: Decode, known: dict[tuple[int, str], Any], value: tuple[Any, 
     `known`: methods that were made, one for all its holders.
     """
     _, owner, name = value
-    is_method = type(there) is types.MethodType
-    own = there.__self__ if is_method else ABSENT
+    own = there.__self__ if isinstance(there, _BOUND) else ABSENT
     first = decode(owner, own)
     if first is ABSENT:
         return ABSENT
-    if is_method and own is first and there.__func__.__name__ == name:
+    if own is first and _name(there) == name:
         return there
     # One method for all that hold it: lightning copies what it logs with, and knows by identity what not to copy.
     return known.setdefault((id(first), name), getattr(first, name, ABSENT))
@@ -46,6 +46,11 @@ def partial(decode: Decode, value: tuple[Any, ...], there: Any) -> Any:
     if same and _alike(tuple(named.values()), tuple(own.keywords.values())):
         return own
     return functools.partial(first, *args, **named)
+
+
+def _name(bound: Any) -> str:
+    """Return the name by which an object gives this method."""
+    return str(getattr(bound, "__func__", bound).__name__)
 
 
 def _nothing() -> None: ...

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchrelay.shim.adapters.cpython.csv_readers import lines_of
 from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.state.host_state import Deep, Fields, Inside, Nth
 from torchrelay.shim.capture.state.random_below import follow
 from torchrelay.shim.capture.values.base_types import dict_items, fields, tuple_items
+from torchrelay.shim.capture.values.callables import LINES
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
@@ -36,6 +38,8 @@ def _inside(outer: Any, place: int | str) -> Any:
     Hooks are in a dict whose numbers mean nothing elsewhere.
     """
     if isinstance(place, str):
+        if place == LINES:
+            return lines_of(outer) or ABSENT
         return ABSENT if outer is ABSENT else getattr(outer, place, ABSENT)
     if isinstance(outer, dict):
         outer = tuple(outer.values())

@@ -149,13 +149,13 @@ class Encoder:
         if issubclass(cls, _KNOWN_BY_OBJECT):
             made_inside = closures.written(self, value) if cls is types.FunctionType and not _name_of(value) else None
             return self.callable(value) or self.part(value) or made_inside or (OPAQUE, cls.__qualname__)
-        written = by_value.constant(value) if kind in (Kind.OPAQUE, Kind.PLAIN) else None
+        written = by_value.constant(value) if kind in (Kind.OPAQUE, Kind.PLAIN, Kind.FILE) else None
         if written is not None:
             return (VALUE, written)
         form = written_files.form_of(value) if issubclass(cls, io.IOBase) else None
         if form is not None:
             return (FILE, id(value), form)
-        if kind is Kind.OPAQUE and (issubclass(cls, io.IOBase) or not by_value.never(cls)):
+        if kind is Kind.FILE or (kind is Kind.OPAQUE and (issubclass(cls, io.IOBase) or not by_value.never(cls))):
             return (OPAQUE, cls.__qualname__)
         known = _opaque[cls] = (OPAQUE, cls.__qualname__)
         return known
@@ -217,7 +217,10 @@ class Encoder:
         if cls is types.BuiltinFunctionType and not isinstance(value.__self__, types.ModuleType | None):
             if by_value.is_standard_stream(value.__self__):
                 return (VALUE, by_value.dumps(value))
-            return None  # `history.append`: known by what it belongs to
+            owner = self.reference(
+                value.__self__
+            )  # `history.append`, or the end of a `with open(path)` that a generator is in
+            return None if owner is None else (METHOD, owner, value.__name__)
         if isinstance(value, _BY_NAME):
             name = _name_of(value)
             return (NAMED, name) if name else None

@@ -64,7 +64,8 @@ class StateRebuild:
     """`frames`: the joiner's frames, outermost first. First `resolve`, then `fill`. `missing` names what has no place here.
 
     `loops`: the iterators of its running loops. `settings`: those of this process. `promised(save)`: returns a stand-in for a save
-    that the lost rank waited for, or could have. `opens`: opens files as the builtin does, or copies of them where nothing may be written yet.
+    that the lost rank waited for, or could have. `opens`: opens files as the builtin does, or copies of them where nothing may be
+    written yet.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class StateRebuild:
         data_mark: int = -1,
     ) -> None:
         self._promised = promised
-        self._opens = opens
+        self.opens = opens
         self._frames = frames
         self._loops = loops
         self._settings = settings
@@ -429,7 +430,7 @@ class StateRebuild:
     def _opened(self, told_apart: int, form: FileForm) -> IO[Any]:
         if told_apart not in self._files:
             try:
-                self._files[told_apart] = form.open(self._opens)
+                self._files[told_apart] = form.open(self.opens)
             except (OSError, LookupError) as e:  # or a codec that is not here
                 raise StateMismatchError(f"{form.path}, which training had open, cannot be written to here: {e}") from e
         return self._files[told_apart]

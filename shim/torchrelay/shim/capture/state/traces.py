@@ -11,6 +11,7 @@ from torchrelay.shim.capture.values.kinds import Kind, kind_of
 
 WITHOUT_NODE = frozenset(
     {Kind.UNKNOWN, Kind.HANDLE, Kind.NDARRAY, Kind.LIST, Kind.DICT, Kind.GENERATOR, Kind.ITERATOR, Kind.TENSOR}
+    | {Kind.FILE}
 )
 """Kinds whose objects may have left a trace only."""
 

@@ -15,12 +15,14 @@ from collections.abc import Iterator, Mapping
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from torchrelay.shim.adapters.cpython.csv_readers import CsvReader, lines_of
 from torchrelay.shim.capture.values.array_windows import is_window
 from torchrelay.shim.capture.values.base_types import file_of, tuple_items
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
+from torchrelay.shim.capture.values.read_files import is_read
 from torchrelay.shim.script import sites
 
-_NOT_FOREIGN = frozenset({"builtins", "collections", "functools", "random", "torch", "numpy"})
+_NOT_FOREIGN = frozenset({"_io", "builtins", "collections", "functools", "random", "torch", "numpy"})
 _WITHOUT_CLASS_STATE = (enum.Enum, tuple, BaseException)
 _WRAPS = {
     MethodType: ("__self__", "__func__"),
@@ -30,6 +32,8 @@ _WRAPS = {
     classmethod: ("__func__",),
     property: ("fget", "fset", "fdel"),
 }
+LINES = "lines"
+"""Stands for what a reader of CSV draws from, which has no name there."""
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
@@ -65,6 +69,8 @@ def parts(value: Any) -> Iterator[tuple[int | str, Any]]:
         inner = getattr(value, "__wrapped__", None)
         if isinstance(inner, FunctionType):
             yield "__wrapped__", inner
+    elif cls is CsvReader:
+        yield LINES, lines_of(value)
     else:
         for base, names in _WRAPS.items():
             if isinstance(value, base):
@@ -109,6 +115,8 @@ def leads_to_state(value: Any) -> bool:
 def is_hidden(value: Any) -> bool:
     """Return whether an attribute that holds it is no state: a function, a class, a module, with nothing of the script's behind."""
     kind = kind_of(type(value))
+    if kind is Kind.FILE:
+        return not is_read(value)
     return kind is Kind.OPAQUE or (kind in (Kind.FUNCTION, Kind.CLASS, Kind.THROUGH) and not leads_to_state(value))
 
 

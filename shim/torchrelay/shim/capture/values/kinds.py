@@ -21,7 +21,9 @@ import torch
 import torch.distributed
 
 from torchrelay.shim.adapters.cpython import plain_iterators
+from torchrelay.shim.adapters.cpython.csv_readers import CsvReader
 from torchrelay.shim.adapters.cpython.shared_values import is_shared_value
+from torchrelay.shim.capture.values.read_files import is_file_class
 from torchrelay.shim.capture.values.replay_point import ReplayPoint
 from torchrelay.shim.script.save_future import SaveFuture
 
@@ -76,6 +78,7 @@ _THROUGH = (
     staticmethod,
     classmethod,
     property,
+    CsvReader,
 )
 """Without state of their own; what they stand for may have some."""
 
@@ -92,7 +95,6 @@ _MACHINERY = frozenset(
         "asyncio",
         "concurrent",
         "contextlib",
-        "csv",
         "ctypes",
         "importlib",
         "inspect",
@@ -197,6 +199,8 @@ class Kind(enum.IntEnum):
     """The iterators of the running loops."""
     SHARED_VALUE = 37
     """Numbers that other processes may share."""
+    FILE = 39
+    """A file that may be read from, or one in memory."""
     SETTINGS = 38
     """What training has changed of the process's settings."""
 
@@ -295,6 +299,8 @@ def _find(cls: type) -> Kind:  # noqa: C901 - one question after the other, in t
             return kind
     if _is_handle(cls):
         return Kind.HANDLE
+    if is_file_class(cls):
+        return Kind.FILE
     if cls is threading.local:
         return Kind.ATTRS
     if is_shared_value(cls):

@@ -171,17 +171,17 @@ def test_a_cycle_that_does_not_come_to_its_place_is_refused(draws: IteratorRepla
 def test_a_walk_has_its_place_and_a_later_one_sees_it_move() -> None:
     namespace, trees = {"batches": cycle(), "step": 1}, ModuleTrees()
     state = take(namespace, trees)
-    assert [node.kind for node in state.nodes] == [Kind.GLOBALS, Kind.CYCLE]
+    assert [node.kind for node in state.nodes] == [Kind.GLOBALS, Kind.SETTINGS, Kind.CYCLE]
     next(namespace["batches"])  # type: ignore[call-overload]  # declared wider than it is here
     later = Rewalk(trees, state, at_gate=False).run([], {"script": namespace})
-    assert [node.content.place for node in later.nodes[1:]] == [(1, False, 0)]
+    assert [node.content.place for node in later.nodes[2:]] == [(1, False, 0)]
     assert later.iterators == [("script.batches (cycle)", namespace["batches"])]
 
 
 def test_one_over_something_else_is_an_iterator_as_others_are() -> None:
     namespace, trees = {"names": itertools.cycle(["a", "b", "c"])}, ModuleTrees()
     state = take(namespace, trees)
-    assert state.nodes[1].kind is Kind.ITERATOR
+    assert state.nodes[2].kind is Kind.ITERATOR
     assert not state.unknown
     for _ in range(4):
         next(namespace["names"])

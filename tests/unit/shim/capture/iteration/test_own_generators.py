@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import os
 import queue
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -457,27 +457,47 @@ def test_a_joiners_loop_has_the_item_that_the_lost_ranks_had(draws: IteratorRepl
 
 
 def test_what_cannot_be_put_back_is_named_and_its_items_come_from_the_record(draws: IteratorReplay) -> None:
-    def lines(file: Any) -> Iterator[Any]:
-        for line in file:
-            yield torch.tensor(len(line)), line
-
     def taken(source: Any) -> Iterator[Any]:
         while True:
             yield source.get()
 
     waiting: queue.Queue[int] = queue.Queue()
-    of_file = lines(io.StringIO("a\nbc\ndef\n"))
-    for generator in (of_file, taken(waiting), (x for x in lines(io.StringIO("a\n"))), (x for x in {1, 2})):
+    of_set = ((torch.tensor(len(word)), word) for word in {"a"})  # a set's iterator is not one that is put anywhere
+    for generator in (of_set, taken(waiting), (x for x in of_set), (x for x in {1, 2})):
         state = take({"stream": generator})
         assert [name for name, _ in state.iterators] == ["script.stream (generator)"]
         assert id(generator) not in state.index
-    state = take({"stream": of_file})
+    state = take({"stream": of_set})
     draws.is_state = lambda obj: id(obj) in state.index
     draws.at_boundary()
-    first = draws.draw(of_file, next)
+    first = draws.draw(of_set, next)
     undo.undo(state)
     draws.rewind()
-    assert draws.draw(of_file, next)[1] == first[1] == "a\n"
+    assert draws.draw(of_set, next)[1] == first[1] == "a"
+
+
+def test_a_generator_that_reads_a_file_is_entered_where_it_stood(draws: IteratorReplay, tmp_path: Path) -> None:
+    path = tmp_path / "numbers.txt"
+    path.write_text("".join(f"{n * n}\n" for n in range(3000)))
+
+    def numbers(file: Any = None) -> Iterator[int]:
+        with open(path) as file:
+            for place, line in enumerate(file):
+                yield place + int(line)
+
+    lost = numbers()
+    before = [next(lost) for _ in range(700)]
+    state = take({"stream": lost})
+    assert [name for name, _ in state.iterators] == []
+    expected = [next(lost) for _ in range(900)]
+    undo.undo(state)
+    assert [next(lost) for _ in range(900)] == expected
+    undo.undo(state)
+    joiner = numbers()
+    assert next(joiner) == before[0]
+    carried = carry({"stream": lost}, {"stream": joiner})
+    assert carried.missing == []
+    assert [next(joiner) for _ in range(900)] == expected
 
 
 def test_a_walk_that_goes_on_sees_it_move(draws: IteratorReplay) -> None:
@@ -560,7 +580,8 @@ def test_a_stream_that_a_generator_writes_to_takes_no_part_in_its_draws(draws: I
             stream.write("")
             yield number
 
-    with open(os.devnull, "w") as written, open(os.devnull) as read:
+    ends = os.pipe()
+    with open(os.devnull, "w") as written, open(ends[0]) as read, open(ends[1], "w"):
         lost = shown(written)
         next(lost)
         assert last_draw.before_draw(lost, draws.track_of) is not None

@@ -51,7 +51,7 @@ class Meter:
 
 
 def test_what_training_has_made_gets_this_process_s_own_standard_streams() -> None:
-    out, err, text = sys.__stdout__, sys.__stderr__, io.StringIO()
+    out, err, text = sys.__stdout__, sys.__stderr__, io.TextIOWrapper(io.BytesIO())
     target: dict[str, Any] = {"kept": Holder(stream=text)}
     carry({"bar": Holder(stream=err, others=[out], text=text), "kept": Holder(stream=out)}, target)
     bar = target["bar"]

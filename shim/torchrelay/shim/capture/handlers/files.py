@@ -1,0 +1,107 @@
+"""Handle files that training reads, and files in memory: by where the next read begins."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture.handlers.handler import Handler, of_same_class
+from torchrelay.shim.capture.models.modules import ModuleTrees
+from torchrelay.shim.capture.state.host_state import StateNode
+from torchrelay.shim.capture.state.key_text import text_of
+from torchrelay.shim.capture.values import by_value, read_files
+from torchrelay.shim.capture.values.kinds import Kind
+from torchrelay.shim.capture.values.read_files import FilePlace, ReadForm
+from torchrelay.shim.capture.values.replay_point import ABSENT
+
+if TYPE_CHECKING:
+    from torchrelay.shim.capture.records.encode import EncodedNode, Encoder
+    from torchrelay.shim.capture.records.rebuild import StateRebuild
+    from torchrelay.shim.capture.walks.walk import Walk
+
+
+def _capture(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
+    """Capture a file that is read. One that is closed, or only written to, has no node."""
+    if not read_files.is_read(obj) or by_value.is_standard_stream(obj):
+        return
+    place = read_files.place_of(obj)
+    if place is None:
+        walk.unknown(f"{walk.state.path(parent, key)} ({type(obj).__qualname__})", parent, key)
+        return
+    number = walk.add(kind, obj, parent, key, place)
+    walk.state.nodes[number].seen = read_files.form_of(obj)
+
+
+def _now(trees: ModuleTrees, node: StateNode) -> StateNode | None:
+    place = read_files.place_of(node.obj)
+    if place == node.content:
+        return None
+    if place is None:
+        raise StateMismatchError(f"it cannot be told where the next read of {node.seen} begins")
+    return StateNode(node.kind, node.obj, node.parent, node.key, place, seen=node.seen)
+
+
+def _put(obj: Any, place: FilePlace | None, form: ReadForm | None) -> None:
+    try:
+        if place is None:
+            raise ValueError("it could not be told where that is")
+        read_files.put(obj, place, form)
+    except (OSError, ValueError) as e:
+        name = form.path if form is not None else type(obj).__qualname__
+        raise StateMismatchError(f"{name}, which training reads, cannot be read from where it was: {e}") from e
+
+
+def _undo(node: StateNode) -> None:
+    _put(node.obj, node.content, node.seen)
+
+
+def _encode(encoder: Encoder, node: StateNode) -> Any:
+    return tuple(node.content)
+
+
+def _form(encoder: Encoder, node: StateNode) -> Any:
+    return node.seen
+
+
+def _make(rebuild: StateRebuild, node: EncodedNode) -> Any:
+    if node.content[0] is None:
+        made: Any = read_files.IN_MEMORY[0]()
+        made.close()
+        return made
+    if node.cls in read_files.IN_MEMORY and node.content[1] is not None:
+        return node.cls(node.content[1])
+    if node.extra is None:
+        rebuild.leaves(f"file {text_of(node.key)}")
+        return ABSENT
+    try:
+        return node.extra.open(rebuild.opens)
+    except OSError as e:
+        raise StateMismatchError(f"{node.extra.path}, which training reads, cannot be opened here: {e}") from e
+
+
+def _fits(node: EncodedNode, there: Any) -> bool:
+    if not of_same_class(node, there) or there.closed or node.content[0] is None:
+        return False
+    name = getattr(there, "name", None)
+    return node.extra is None or (isinstance(name, str) and os.path.realpath(name) == node.extra.path)
+
+
+def _fill(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
+    _put(obj, FilePlace(*node.content), node.extra)
+
+
+HANDLERS = (
+    Handler(
+        Kind.FILE,
+        capture=_capture,
+        renewed=_now,
+        undo=_undo,
+        encode=_encode,
+        extra=_form,
+        make=_make,
+        fits=_fits,
+        fill=_fill,
+        comes_and_goes=True,
+    ),
+)

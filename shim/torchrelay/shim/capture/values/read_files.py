@@ -1,0 +1,151 @@
+"""Carry files that training reads: where the next read begins is state, as an iterator's place is.
+
+A process that has no such file opens it by the name of the lost rank's. Seen on Linux, where `/proc` names a descriptor's file.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+from collections.abc import Callable
+from typing import IO, Any, NamedTuple
+
+from torchrelay.shim.adapters.cpython import file_places
+from torchrelay.shim.capture.values.by_value import MOST_BYTES
+
+IN_MEMORY = (io.BytesIO, io.StringIO)
+_PACKED: dict[type, Callable[..., Any]] = {
+    gzip.GzipFile: gzip.GzipFile,
+    bz2.BZ2File: bz2.BZ2File,
+    lzma.LZMAFile: lzma.LZMAFile,
+}
+_PLAIN = (io.FileIO, io.BufferedReader, io.BufferedRandom)
+_MODULES = frozenset({"_io", "io", "gzip", "bz2", "lzma", "zipfile"})
+
+
+class FilePlace(NamedTuple):
+    """`place`: where the next read begins; None for a closed file. `content`: of a small file in memory."""
+
+    place: int | None
+    content: bytes | str | None = None
+
+
+class ReadForm(NamedTuple):
+    """What it takes to open a file again. `newline`: as the builtin `open` takes it."""
+
+    cls: type
+    path: str
+    mode: str
+    encoding: str | None = None
+    errors: str | None = None
+    newline: str | None = None
+
+    def open(self, opens: Callable[..., IO[Any]]) -> Any:
+        """Open the file. `opens`: does what the builtin does. Raises OSError."""
+        if self.cls in _PACKED:
+            file: Any = _PACKED[self.cls](self.path, self.mode)
+        else:
+            file = opens(self.path, self.mode, 0 if self.cls is io.FileIO else -1)
+        return file if self.encoding is None else io.TextIOWrapper(file, self.encoding, self.errors, self.newline)
+
+    def open_again(self, file: Any) -> None:
+        """Open a file that was closed; it stays the same object. Raises OSError or ValueError."""
+        if self.encoding is not None:
+            file.__init__(self._replace(encoding=None).open(open), self.encoding, self.errors, self.newline)
+        elif self.cls is io.FileIO or self.cls in _PACKED:
+            file.__init__(self.path, self.mode)
+        else:
+            file.__init__(io.FileIO(self.path, self.mode))
+
+
+def is_file_class(cls: type) -> bool:
+    """Return whether objects of this class are files that Python itself reads."""
+    return issubclass(cls, io.IOBase) and cls.__module__ in _MODULES and cls is not io.BufferedWriter
+
+
+def is_read(file: Any) -> bool:
+    """Return whether the file is open to be read, and can be put to a place."""
+    try:
+        return not file.closed and bool(file.readable() and file.seekable())
+    except (OSError, ValueError, AttributeError):  # what lies below was closed, or is another object of the script's
+        return False
+
+
+def place_of(file: Any) -> FilePlace | None:
+    """Return where a file stands; None where that cannot be told."""
+    if file.closed:
+        return FilePlace(None)
+    place = file_places.place_of(file)
+    if place is None:
+        return None
+    return FilePlace(place, _content(file) if type(file) in IN_MEMORY else None)
+
+
+def _content(file: Any) -> bytes | str | None:
+    if type(file) is io.BytesIO:
+        with file.getbuffer() as held:
+            return bytes(held) if held.nbytes <= MOST_BYTES else None
+    held = file.getvalue()
+    return held if len(held) <= MOST_BYTES else None
+
+
+def put(file: Any, to: FilePlace, form: ReadForm | None) -> None:
+    """Put a file to where it stood, and what it holds in memory to what it was. Raises OSError or ValueError if it cannot."""
+    now = place_of(file)
+    if now == to:
+        return
+    if to.place is None:
+        file.close()
+        return
+    if now is not None and now.place is None:
+        if form is None:
+            raise ValueError("it was closed, and cannot be opened again")
+        form.open_again(file)
+    if to.content is not None and (now is None or now.content != to.content):
+        file.seek(0)
+        file.truncate()
+        file.write(to.content)
+    file_places.put(file, to.place)
+
+
+def form_of(file: Any) -> ReadForm | None:
+    """Return what it takes to open the file again; None where that is not known."""
+    text = file if type(file) is io.TextIOWrapper else None
+    below = file.buffer if text is not None else file
+    raw = _raw(below)
+    if raw is None:
+        return None
+    path = _path(raw)
+    if path is None:
+        return None
+    mode = "r+b" if raw.writable() else "rb"
+    form = ReadForm(type(below), path, mode)
+    if text is None:
+        return form
+    newline = {True: None, False: ""}.get(file_places.is_translated(text), "\n")  # type: ignore[arg-type]  # None is no key
+    return form._replace(encoding=text.encoding, errors=text.errors, newline=newline)
+
+
+def _path(raw: io.FileIO) -> str | None:
+    """Return where the file lies. In a process that has taken over it may be a copy, which has the name of the file itself."""
+    try:
+        named = os.path.realpath(raw.name) if isinstance(raw.name, str) else ""
+        if named and os.path.isfile(named) and os.stat(named).st_size == os.fstat(raw.fileno()).st_size:
+            return named
+        path = os.readlink(f"/proc/self/fd/{raw.fileno()}")
+        return path if os.path.samestat(os.fstat(raw.fileno()), os.stat(path)) else None
+    except (OSError, ValueError):
+        return None
+
+
+def _raw(file: Any) -> io.FileIO | None:
+    """Return the file of the system below it, if it is open."""
+    if type(file) in _PACKED:
+        file = getattr(file, "fileobj", None) or getattr(file, "_fp", None)
+    elif type(file) not in _PLAIN:
+        return None
+    file = getattr(file, "raw", file)
+    return file if type(file) is io.FileIO and not file.closed else None

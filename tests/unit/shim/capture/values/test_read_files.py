@@ -1,0 +1,120 @@
+"""Files that training reads: a rank that goes back reads the same again, and a new process goes on at the same place."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.host_state import carry, take
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture.records import undo
+from torchrelay.shim.capture.values.kinds import Kind
+from torchrelay.shim.capture.values.read_files import FilePlace, form_of
+
+OPENED: dict[str, Any] = {
+    "text": partial(open),
+    "lines ended in any way": partial(open, newline=""),
+    "binary": partial(open, mode="rb"),
+    "without a buffer": partial(open, mode="rb", buffering=0),
+    "read and written": partial(open, mode="r+b"),
+    "packed": partial(gzip.open),
+    "packed text": partial(gzip.open, mode="rt"),
+}
+
+
+def of_numbers(path: Path, kind: str) -> Path:
+    content = b"".join(b"%d\n" % (n * n) for n in range(2000))
+    path.write_bytes(gzip.compress(content) if kind.startswith("packed") else content)
+    return path
+
+
+@pytest.mark.parametrize("kind", OPENED)
+def test_it_is_read_again_and_goes_on_elsewhere(tmp_path: Path, kind: str) -> None:
+    path = of_numbers(tmp_path / "numbers", kind)
+    file = OPENED[kind](path)
+    for _ in range(5):
+        file.readline()
+    state = take({"file": file})
+    expected = [file.readline() for _ in range(3)]
+    undo.undo(state)
+    there = OPENED[kind](path)
+    carry({"file": file}, {"file": there})
+    target: dict[str, Any] = {}
+    carry({"file": file}, target)
+    undo.undo(state)
+    assert [file.readline() for _ in range(3)] == expected
+    assert [there.readline() for _ in range(3)] == expected
+    assert [target["file"].readline() for _ in range(3)] == expected
+    for opened in (file, there, target["file"]):
+        opened.close()
+
+
+@pytest.mark.parametrize("kind", OPENED)
+def test_a_file_that_the_step_has_closed_is_opened_again(tmp_path: Path, kind: str) -> None:
+    file = OPENED[kind](of_numbers(tmp_path / "numbers", kind))
+    file.readline()
+    state = take({"file": file})
+    expected = file.readline()
+    file.close()
+    undo.undo(state)
+    assert file.readline() == expected
+    file.close()
+
+
+def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
+    path = of_numbers(tmp_path / "numbers", "text")
+    with open(path) as file:
+        state = take({"file": file})
+    path.unlink()
+    with pytest.raises(StateMismatchError, match=f"{path}, which training reads, cannot be read from where it was"):
+        undo.undo(state)
+
+
+def test_a_file_in_memory_goes_by_what_it_holds() -> None:
+    for made, new in ((io.BytesIO, b"xyz"), (io.StringIO, "xyz")):
+        file: Any = made()
+        file.write(new)
+        state = take({"file": file})
+        file.write(new)
+        undo.undo(state)
+        assert (file.getvalue(), file.tell()) == (new, 3)
+        target: dict[str, Any] = {"file": made()}
+        carry({"file": file}, target)
+        assert (target["file"].getvalue(), target["file"].tell()) == (new, 3)
+
+
+def test_a_reader_of_csv_is_looked_through(tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    path.write_text("".join(f"{n},{n * n}\n" for n in range(100)))
+    with open(path) as file, open(path) as file_there:
+        rows = csv.reader(file)
+        next(rows)
+        state = take({"rows": rows})
+        expected = next(rows)
+        undo.undo(state)
+        there = csv.reader(file_there)
+        carry({"rows": rows}, {"rows": there})
+        assert next(there) == next(rows) == expected == ["1", "1"]
+
+
+def test_files_that_are_not_read_have_no_node(tmp_path: Path) -> None:
+    with open(tmp_path / "log", "w") as log:
+        state = take({"log": log})
+        assert [node.kind for node in state.nodes] == [Kind.GLOBALS, Kind.SETTINGS]
+        assert state.unknown == []
+        assert form_of(log) is None or not log.readable()
+
+
+def test_what_cannot_be_told_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "wide"
+    path.write_text("a\nb\n", encoding="utf-16")
+    with open(path, encoding="utf-16") as file:
+        assert take({"file": file}).nodes[-1].content == FilePlace(0)
+        next(file)
+        assert take({"file": file}).unknown == ["script.file (TextIOWrapper)"]

@@ -64,7 +64,8 @@ def _place_between_lines(file: io.TextIOWrapper) -> int | None:
     elif file.newlines not in (None, "\n") and is_translated(file):
         return None  # ends of lines of several kinds became newlines
     try:
-        return int(file.buffer.tell()) - len(codecs.encode(rest, file.encoding))
+        below: Any = file.buffer
+        return int(below.tell()) - len(codecs.encode(rest, file.encoding))
     except (OSError, ValueError):
         return None
 

@@ -17,6 +17,7 @@ import torch
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.cpython import environment
 
+_FILL = "fill_uninitialized_memory"
 _TINY = 5e-324
 """Smaller than any normal number: a thread that flushes such numbers takes it for zero."""
 
@@ -41,7 +42,7 @@ def _put_deterministic(value: tuple[bool, bool]) -> None:
 
 
 def _put_fill(value: bool) -> None:
-    torch.utils.deterministic.fill_uninitialized_memory = value
+    setattr(torch.utils.deterministic, _FILL, value)
 
 
 def _matmul_precision() -> str | None:
@@ -77,7 +78,7 @@ def _put_anomalies(value: tuple[bool, bool]) -> None:
 
 def _numpy_errors() -> tuple[tuple[str, str], ...]:
     """Return what numpy does on errors of floating point; empty where the script has no numpy."""
-    numpy = sys.modules.get("numpy")
+    numpy: Any = sys.modules.get("numpy")
     return tuple(numpy.geterr().items()) if hasattr(numpy, "geterr") else ()
 
 
@@ -113,7 +114,7 @@ _SETTINGS = {
     "gradients enabled": _Setting(torch.is_grad_enabled, torch.set_grad_enabled),
     "number of threads": _Setting(torch.get_num_threads, torch.set_num_threads),
     "deterministic algorithms": _Setting(_deterministic, _put_deterministic),
-    "uninitialized memory filled": _Setting(lambda: torch.utils.deterministic.fill_uninitialized_memory, _put_fill),
+    "uninitialized memory filled": _Setting(lambda: getattr(torch.utils.deterministic, _FILL), _put_fill),
     "precision of matrix products": _Setting(_matmul_precision, _put_matmul_precision),
     "cudnn enabled, benchmark, deterministic": _Setting(_cudnn, _put_cudnn),
     "denormal numbers flushed": _Setting(lambda: _TINY * 1.0 == 0.0, torch.set_flush_denormal),

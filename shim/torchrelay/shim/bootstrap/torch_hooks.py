@@ -84,7 +84,7 @@ def install_for(engine: Engine) -> None:
     calls = Collectives(engine)
     calls.wrap_wait()
     engine.communications = calls.handlers() | Messages(engine, calls).handlers()
-    engine.new_groups = NewGroups(calls, engine.comms)
+    engine.new_groups = NewGroups(calls, engine.comms, lambda error: engine.unprotected.fails_closed(error))
     group_methods.install(calls)
     comm_hooks.install(calls.left_alone)
     ddp.install(functools.partial(guard.tell, engine.ddp_built), functools.partial(_forward, engine, calls))

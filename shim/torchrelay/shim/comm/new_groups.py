@@ -26,7 +26,14 @@ _OF_DEFAULT = (
 
 
 class NewGroups:
-    def __init__(self, collectives: Collectives, comms: Communicators) -> None:
+    def __init__(
+        self, collectives: Collectives, comms: Communicators, comes_through: Callable[[Exception], bool]
+    ) -> None:
+        """Begin. `comes_through`: whether an exception goes on to the script, since ranks are to come together again.
+
+        After any other one of ours training goes on without protection, and the group stays.
+        """
+        self._comes_through = comes_through
         self._collectives = collectives
         self._comms = comms
         self._placeholder = ""
@@ -118,8 +125,9 @@ class NewGroups:
             made = self._collectives.call(call)
             if made is None and not self._collectives.is_answering():
                 self._check_connected(bool(placeholder))
-        except BaseException:
-            process_group.forget_later(before)
+        except BaseException as error:
+            if not isinstance(error, Exception) or self._comes_through(error):
+                process_group.forget_later(before)
             raise
         finally:
             self._placeholder = ""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.protocol.logs.log_lines import LogLines, LogPart
 from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.comm.collective_call import CollectiveCall
@@ -50,7 +50,7 @@ def comms() -> Iterator[Communicators]:
 
 
 def new_groups(comms: Communicators, played: Played) -> NewGroups:
-    return NewGroups(played, comms)  # type: ignore[arg-type]  # as much of them as it uses
+    return NewGroups(played, comms, lambda error: not isinstance(error, UnsupportedError))  # type: ignore[arg-type]  # as much of them as it uses
 
 
 def failing(times: int) -> Callable[..., None]:
@@ -140,6 +140,17 @@ def test_a_script_that_goes_on_after_a_failure_of_its_own_has_no_group(comms: Co
     with pytest.raises(RuntimeError, match="refused"):
         new_groups(comms, Played(between=between)).make_default(failing(1), "gloo")
     assert not dist.is_initialized()
+
+
+def test_a_group_that_cannot_be_migrated_stays_where_training_goes_on_without_protection(comms: Communicators) -> None:
+    class Refusing(Played):
+        def call(self, call: CollectiveCall) -> Any:
+            super().call(call)
+            raise UnsupportedError("the process group uses something else")
+
+    with pytest.raises(UnsupportedError):
+        new_groups(comms, Refusing()).make_default(dist.init_process_group, "gloo")
+    assert dist.is_initialized()
 
 
 @pytest.mark.parametrize(

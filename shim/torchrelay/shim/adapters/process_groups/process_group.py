@@ -47,11 +47,18 @@ def check_supported() -> None:
 
 
 def groups() -> list[Any]:
-    """Return the live process groups of this rank with more than one member, in the order of their creation.
+    """Return the live process groups in which this rank communicates with others, in the order of their creation.
 
-    For any thread: the script may make and destroy some meanwhile.
+    For any thread: the script may make and destroy some meanwhile. A group that the script made on the backend `fake`, as torchtitan
+    does for a dimension that only says which data a rank reads, communicates with nobody.
     """
-    return [pg for pg in list(c10d._world.pg_map) if len(c10d._world.pg_group_ranks.get(pg, ())) > 1]
+    return [
+        pg for pg in list(c10d._world.pg_map) if _members(pg) > 1 and {*_configured(pg).values()} != {_FAKE.lower()}
+    ]
+
+
+def _members(group: Any) -> int:
+    return len(c10d._world.pg_group_ranks.get(group, ()))
 
 
 def group_ranks(group: Any) -> list[int]:
@@ -118,7 +125,7 @@ def fake_for(backend: str | None) -> str:
 
 
 def _configured(group: Any) -> dict[str, str]:
-    pairs = (pair.partition(":") for pair in str(c10d._world.pg_backend_config[group]).split(","))
+    pairs = (pair.partition(":") for pair in str(c10d._world.pg_backend_config.get(group, "")).split(","))
     return {device: name for device, _, name in pairs}
 
 

@@ -240,3 +240,12 @@ def test_a_torch_without_a_private_name_is_refused_by_name(name: str, monkeypatc
     monkeypatch.delattr(dist.ProcessGroup, name)
     with pytest.raises(UnsupportedError, match=f"torch {torch.__version__}".replace("+", r"\+") + f" lacks {name}"):
         groups.check_supported()
+
+
+def test_a_group_on_the_fake_backend_communicates_with_nobody() -> None:
+    with groups.fakes() as store:
+        dist.init_process_group("fake", store=store(), rank=0, world_size=2)
+    try:
+        assert groups.groups() == []
+    finally:
+        dist.destroy_process_group()

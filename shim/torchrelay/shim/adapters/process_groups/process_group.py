@@ -49,8 +49,8 @@ def check_supported() -> None:
 def groups() -> list[Any]:
     """Return the live process groups in which this rank communicates with others, in the order of their creation.
 
-    For any thread: the script may make and destroy some meanwhile. A group that the script made on the backend `fake`, as torchtitan
-    does for a dimension that only says which data a rank reads, communicates with nobody.
+    For any thread: the script may make and destroy some meanwhile. A group that the script made on the backend `fake` communicates
+    with nobody: torchtitan has one for the dimension that says which data a rank reads.
     """
     return [
         pg for pg in list(c10d._world.pg_map) if _members(pg) > 1 and {*_configured(pg).values()} != {_FAKE.lower()}

@@ -25,6 +25,9 @@ from torchrelay.shim.tensors.tensor_bytes import strides_of, with_strides
 
 Place = tuple[str, str, str]
 """Path of a module in its tree, BUFFERS or PARAMETERS, and the name."""
+_ADDRESS = torch.Tensor.data_ptr
+_STRIDE = torch.Tensor.stride
+_OF_TORCH = frozenset({torch.Tensor, torch.nn.Parameter})
 _REQUIRES_GRAD = attrgetter("requires_grad")
 
 
@@ -114,6 +117,10 @@ class BoundTensors:
         self.forms: list[TensorForm | None] = []
         self.parameters: list[torch.Tensor] = []
         self._flags: list[bool] = []
+        self._plain: list[torch.Tensor] = []
+        """Those that are of torch's own classes, with a shape."""
+        self._addresses: list[int] = []
+        self._strides: list[tuple[int, ...]] = []
         self._lazy: list[torch.Tensor] = []
         """Those that have no shape yet."""
         self.look_again(self.take())
@@ -139,9 +146,15 @@ class BoundTensors:
             self._exchanged_at.setdefault(id(shards.get(id(bound), bound)), (slot, space))
         return self._exchanged_at.get(id(tensor), (None, {}))[0]
 
-    def have_other_flags(self) -> bool:
-        """Return whether some parameter was frozen, or is no longer."""
-        return [*map(_REQUIRES_GRAD, self.parameters)] != self._flags
+    def have_other_forms(self) -> bool:
+        """Return whether some parameter was frozen, or is no longer, or some tensor was given memory in other strides (`.data =`)."""
+        if [*map(_REQUIRES_GRAD, self.parameters)] != self._flags:
+            return True
+        addresses = [*map(_ADDRESS, self._plain)]
+        if addresses == self._addresses:
+            return False
+        self._addresses = addresses
+        return [*map(_STRIDE, self._plain)] != self._strides
 
     def have_shapes(self) -> bool:
         """Return whether some tensor has got its shape since the latest look."""
@@ -163,6 +176,9 @@ class BoundTensors:
         self.parameters = [t for t in tensors if isinstance(t, torch.nn.Parameter)]
         self._flags = [*map(_REQUIRES_GRAD, self.parameters)]
         self._lazy = [t for t in tensors if t is not None and is_lazy(t)]
+        self._plain = [t for t in tensors if type(t) in _OF_TORCH]
+        self._addresses = [*map(_ADDRESS, self._plain)]
+        self._strides = [*map(_STRIDE, self._plain)]
 
     def put_back(self, tensors: list[Any], forms: list[TensorForm | None]) -> None:
         """Bind these slots to what they were bound to, and take away names that were added since.

@@ -231,7 +231,7 @@ class ModuleTree:
         if self._bound.have_shapes():
             self._bound.look_again(self._bound.tensors)
             self._name_tensors()
-        if self._bound.have_other_flags():
+        if self._bound.have_other_forms():
             self._bound.look_again(self._bound.tensors)
         buffers = self._take_buffers() if self.small_buffers else {}
         bound = self._bound
@@ -280,7 +280,7 @@ class ModuleTree:
             and content.forms is self._bound.forms  # a look at the gate may have found others
             and not self.small_buffers
             and not any(self._empty)
-            and not self._bound.have_other_flags()
+            and not self._bound.have_other_forms()
             and not self._bound.have_shapes()
             and self._attributes.take() is content.attributes
             and bool(self._at)

@@ -35,7 +35,8 @@ def shown_form(form: TensorForm | None) -> str:
     frozen = "" if form.requires_grad or not form.parameter else ", frozen"
     tied = f", the same as {'.'.join(filter(None, (form.tied[0], form.tied[2])))}" if form.tied else ""
     shape = "without a shape" if form.shape is None else list(form.shape)
-    return f"a tensor {shape} of {str(form.dtype).removeprefix('torch.')}{frozen}{tied}"
+    strides = f" in strides {list(form.strides)}" if form.strides else ""
+    return f"a tensor {shape} of {str(form.dtype).removeprefix('torch.')}{strides}{frozen}{tied}"
 
 
 def shown_part(value: tuple[Any, ...]) -> str:

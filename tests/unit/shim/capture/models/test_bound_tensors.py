@@ -13,6 +13,7 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.models import device
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import encode, set_up_trees, undo
+from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.walks.rewalk import Rewalk
 
 LARGE = 40_000
@@ -177,3 +178,15 @@ def test_a_donor_in_the_midst_of_a_step_gives_the_tensors_of_its_boundary() -> N
     now = device.whole(state, state.roots)
     assert now["module0.queue"] is model.queue
     assert served.keys() == now.keys()
+
+
+def test_a_walk_that_goes_on_sees_that_a_parameter_was_given_memory_in_other_strides() -> None:
+    model = nn.Conv2d(64, 128, 1, bias=False).to(memory_format=torch.channels_last).requires_grad_(False)
+    namespace, trees = {"model": model}, ModuleTrees()
+    state = take(namespace, trees)
+    assert model.weight.stride() == (64, 1, 64, 64)
+    model.weight.data = 0.5 * model.weight.data
+    assert model.weight.stride() == (64, 1, 1, 1), "or torch computes it otherwise by now"
+    later = Rewalk(trees, state, at_gate=False).run([], {"script": namespace})
+    forms = [node.content.forms for node in later.nodes if node.kind is Kind.MODULE]
+    assert [form.strides for form in forms[0] if form is not None] == [()]

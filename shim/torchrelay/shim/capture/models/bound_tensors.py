@@ -147,14 +147,16 @@ class BoundTensors:
         return self._exchanged_at.get(id(tensor), (None, {}))[0]
 
     def have_other_forms(self) -> bool:
-        """Return whether some parameter was frozen, or is no longer, or some tensor was given memory in other strides (`.data =`)."""
+        """Return whether some parameter was frozen, or is no longer, or some tensor was given memory in other strides."""
         if [*map(_REQUIRES_GRAD, self.parameters)] != self._flags:
             return True
         addresses = [*map(_ADDRESS, self._plain)]
         if addresses == self._addresses:
             return False
+        if [*map(_STRIDE, self._plain)] != self._strides:
+            return True
         self._addresses = addresses
-        return [*map(_STRIDE, self._plain)] != self._strides
+        return False
 
     def have_shapes(self) -> bool:
         """Return whether some tensor has got its shape since the latest look."""

@@ -185,8 +185,7 @@ def test_a_walk_that_goes_on_sees_that_a_parameter_was_given_memory_in_other_str
     namespace, trees = {"model": model}, ModuleTrees()
     state = take(namespace, trees)
     assert model.weight.stride() == (64, 1, 64, 64)
-    model.weight.data = 0.5 * model.weight.data
-    assert model.weight.stride() == (64, 1, 1, 1), "or torch computes it otherwise by now"
+    model.weight.data = torch.zeros(128, 64, 1, 1)  # as a sum of two weights may come out
     later = Rewalk(trees, state, at_gate=False).run([], {"script": namespace})
     forms = [node.content.forms for node in later.nodes if node.kind is Kind.MODULE]
     assert [form.strides for form in forms[0] if form is not None] == [()]

@@ -83,24 +83,6 @@ def _flat(tensors: Any) -> list[torch.Tensor]:
     return [t for part in tensors for t in _flat(part)] if isinstance(tensors, (list, tuple)) else [tensors]
 
 
-class CompletedCollective:
-    """A collective that is complete: what `async_op=True` returns where the answer is known."""
-
-    def wait(self, timeout: Any = None) -> bool:
-        return True
-
-    def is_completed(self) -> bool:
-        return True
-
-    def is_success(self) -> bool:
-        return True
-
-    def get_future(self) -> torch.futures.Future[Any]:
-        future: torch.futures.Future[Any] = torch.futures.Future()
-        future.set_result(None)
-        return future
-
-
 def group_name(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     group = kwargs.get("group")
     if group is None:

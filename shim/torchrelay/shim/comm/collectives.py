@@ -16,10 +16,11 @@ import torch
 import torch.distributed as dist
 
 from torchrelay.shim.capture.values.by_identity import ByIdentity
-from torchrelay.shim.comm.collective_call import CollectiveCall, CompletedCollective, group_name
+from torchrelay.shim.comm.collective_call import CollectiveCall, group_name
 from torchrelay.shim.comm.collective_mode import CollectiveMode
 from torchrelay.shim.comm.confirmed_results import ConfirmingEngine, communicating
 from torchrelay.shim.comm.finished import FinishedCollective
+from torchrelay.shim.script.completed_collective import CompletedCollective
 from torchrelay.shim.script.guard import Guard, is_called_by
 
 SUMS_UP = frozenset({"all_reduce", "reduce"})
@@ -135,6 +136,11 @@ class CollectiveEngine(ConfirmingEngine, Protocol):
         """Report a communication after the optimizer step whose result other ranks do not have."""
         ...
 
+    def begun_aside(self, work: Any) -> None:
+        """Note what was begun with `async_op` before the update."""
+        ...
+
+    def waited_for(self, work: Any) -> None: ...
     def on_training_thread(self) -> bool: ...
     def beside(self, call: Callable[[], Any]) -> Any:
         """Call a collective on another thread. Raises UnsupportedError where a migration has come between."""
@@ -259,6 +265,7 @@ class Collectives:
         setattr(dist.Work, "wait", wrapper)  # noqa: B010 - mypy forbids the assignment
 
     def _complete(self, work: Any) -> None:
+        self._engine.waited_for(work)
         found = self._open.get(work)
         if found is not None:
             self._open.pop(work)
@@ -298,6 +305,8 @@ class Collectives:
             entry = FinishedCollective(call.name, call.group, None)
             engine.record(entry)
             work = self._guarded(call)
+            if work is not None:
+                engine.begun_aside(work)
             if work is not None and engine.before_first_gate():
                 self._open.put(work, (entry, call))
             return work

@@ -16,8 +16,9 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from torchrelay.protocol.errors import UnsupportedError
-from torchrelay.shim.comm.collective_call import CollectiveCall, CompletedCollective
+from torchrelay.shim.comm.collective_call import CollectiveCall
 from torchrelay.shim.comm.collectives import Collectives
+from torchrelay.shim.script.completed_collective import CompletedCollective
 from torchrelay.shim.script.guard import is_called_by
 
 PREFIX = "ProcessGroup."

@@ -17,11 +17,12 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.shim.capture.values import small
-from torchrelay.shim.comm.collective_call import CompletedCollective, group_name
+from torchrelay.shim.comm.collective_call import group_name
 from torchrelay.shim.comm.collective_mode import CollectiveMode
 from torchrelay.shim.comm.collectives import Collectives
 from torchrelay.shim.comm.confirmed_results import ConfirmingEngine, communicating
 from torchrelay.shim.comm.finished import MAX_RECORDED_BYTES, FinishedCollective
+from torchrelay.shim.script.completed_collective import CompletedCollective
 from torchrelay.shim.script.guard import Guard, is_called_by
 
 _SENDS = ("send", "isend", "send_object_list")

@@ -67,6 +67,8 @@ class ProtectionReporter:
         self._save: Gap | None = None
         self._evaluations: Gap | None = None
         self.reads_from_others: Gap | None = None
+        self.store_changed: Gap | None = None
+        self._goes_on: Gap | None = None
         self.holds = DeviceHolds()
 
     # What the engine tells.
@@ -230,6 +232,22 @@ class ProtectionReporter:
         self.reads_from_others = Gap("other-process", BARS, text, file, line)
         self._key = None
 
+    def store_is_changed(self, frame: FrameType, name: str) -> None:
+        """Note that a step changes a store by the method of this name, which counts, or takes something out."""
+        file, line = call_site(frame)
+        what = f"training changes a store ({name}), and a step that is done again would do it twice"
+        text = f"{file}:{line}: {what}: no rank can be replaced"
+        self.store_changed = Gap("store", BARS, text, file, line)
+        self._key = None
+
+    def collective_goes_on(self, place: SourcePlace) -> None:
+        """Note that a collective which a step has begun (`async_op=True`) goes on when the next one begins."""
+        if self._goes_on is None:
+            file, line = place
+            text = f"{file}:{line}: a collective is begun in one step and waited for in a later one: no rank can be replaced"
+            self._goes_on = Gap("open-collective", BARS, text, file, line)
+            self._key = None
+
     def step_in_set_up(self, frame: FrameType) -> None:
         """Note a step before any loop was seen.
 
@@ -314,6 +332,8 @@ class ProtectionReporter:
             self._save,
             self._evaluations,
             self.reads_from_others,
+            self.store_changed,
+            self._goes_on,
         )
         found = [gap for gap in seen if gap is not None]
         found += self._texts.gaps() + self.holds.gaps() + self._wrappers() + outer_gaps.outside(self._engine.set_up)

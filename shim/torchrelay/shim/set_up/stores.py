@@ -36,7 +36,7 @@ def divert_stores(diversions: Diversions, outside: Outside) -> None:
         diversions.divert_method(dist.FileStore, "__init__", _own_file)
 
 
-def _by_script(frame: FrameType) -> FrameType | None:
+def by_script(frame: FrameType) -> FrameType | None:
     """Return the frame, where it is not torch that asks."""
     found = asking(frame)
     return None if found is None or str(found.f_globals.get("__name__", "")).startswith("torch.") else found
@@ -44,7 +44,7 @@ def _by_script(frame: FrameType) -> FrameType | None:
 
 def _asked(outside: Outside, name: str, original: Any) -> Any:
     def ask(self: Any, *args: Any, **kwargs: Any) -> Any:
-        frame = _by_script(sys._getframe(1))
+        frame = by_script(sys._getframe(1))
         if frame is None:
             return original(self, *args, **kwargs)
         key = key_of(f"Store.{name}", frame)

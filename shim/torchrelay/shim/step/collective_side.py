@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from torchrelay.protocol.words.positions import PHASES, RankPhase
 from torchrelay.shim.adapters.process_groups import process_group
+from torchrelay.shim.capture.values.by_identity import ByIdentity
 from torchrelay.shim.comm.collective_mode import CollectiveMode
 from torchrelay.shim.comm.collective_records import lasts
 from torchrelay.shim.comm.finished import FinishedCollective
+from torchrelay.shim.observe.origins import SourcePlace, call_site
 from torchrelay.shim.step.step_state import StepPosition
 from torchrelay.shim.tensors.taint import Watch
 
@@ -25,6 +27,8 @@ class CollectiveSide:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._forbidden: Watch | None = None
+        self._begun: ByIdentity[SourcePlace] = ByIdentity()
+        """Handles of collectives that nobody has waited for yet, with the line that has begun each."""
 
     def mode(self) -> CollectiveMode:
         """Return how a collective is done that begins now. Changes nothing."""
@@ -52,6 +56,21 @@ class CollectiveSide:
 
     def before_first_gate(self) -> bool:
         return self._engine.step.gates_passed == 0
+
+    # What is begun with `async_op`.
+
+    def begun_aside(self, work: Any) -> None:
+        self._begun.put(work, call_site(sys._getframe(1)))
+
+    def waited_for(self, work: Any) -> None:
+        self._begun.pop(work)
+
+    def look_for_open(self) -> None:
+        """Report, when a step begins, a collective that goes on: nobody knows what its tensors hold at this moment."""
+        for work in self._begun.objects():
+            place = self._begun.get(work)
+            if place is not None and not work.is_completed():
+                self._engine.reporter.collective_goes_on(place)
 
     # What is recorded.
 

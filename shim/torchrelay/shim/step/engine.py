@@ -31,6 +31,7 @@ from torchrelay.shim.instrument.loop_tracker import LoopTracker
 from torchrelay.shim.journal import last_draw, writer
 from torchrelay.shim.journal.finished_loops import FinishedLoops
 from torchrelay.shim.journal.remote_copies import CopiedJournal
+from torchrelay.shim.observe.changed_stores import ChangedStores
 from torchrelay.shim.observe.fault_injection import FaultInjector
 from torchrelay.shim.observe.loss_watch import LossWatch
 from torchrelay.shim.observe.protection_report import ProtectionReporter
@@ -112,6 +113,7 @@ class Engine:
         self.costs = Costs()
         self.budget = Budget()
         self.reporter = ProtectionReporter(self)
+        self.stores = ChangedStores(self)
         self.recovery = SurvivorRecovery(self, link)
         self.commit: BoundarySnapshot | None = None
         self.step = StepState()
@@ -142,6 +144,8 @@ class Engine:
         self.completed = side.completed
         self.own_result_late = side.own_result_late
         self.caught_up = side.caught_up
+        self.begun_aside = side.begun_aside
+        self.waited_for = side.waited_for
         self.behind_gate = side.behind_gate
         self.answer = side.answer
         self.answered = side.answered

@@ -40,6 +40,7 @@ class TakingBoundaries:
         self._mark_records(activation)
         engine.start_step()
         engine.step.took_boundary()
+        engine.collective_side.look_for_open()
         latest = engine.commit
         engine.draws.at_boundary(latest.item if latest is not None else None)
         commit = self._snapshot(activation, number, place)
@@ -120,6 +121,8 @@ class TakingBoundaries:
         engine.writer.boundary(commit)
         if engine.set_up is not None:
             engine.set_up.at_boundary(number)
+        if number > 0:
+            engine.stores.training_begins()
         engine.phase(RankPhase.BODY)
 
     def _tell(self, commit: BoundarySnapshot) -> None:

@@ -31,6 +31,7 @@ class FakeEngine:
         self.answers: list[FinishedCollective] = []
         self.replays: list[FinishedCollective] = []
         self.interruptions: list[RuntimeError] = []
+        self.aside: list[Any] = []
         self.waits: list[bool] = []
         self.summed: list[torch.Tensor] = []
         self.certain: list[torch.Tensor] = []
@@ -68,6 +69,12 @@ class FakeEngine:
 
     def completed(self, entry: FinishedCollective, now: FinishedCollective) -> None:
         self.recorded[next(n for n, known in enumerate(self.recorded) if known is entry)] = now
+
+    def begun_aside(self, work: Any) -> None:
+        self.aside.append(work)
+
+    def waited_for(self, work: Any) -> None:
+        self.aside.remove(work)
 
     def interrupted(self, error: RuntimeError) -> None:
         self.interruptions.append(error)
@@ -197,7 +204,9 @@ def test_an_asynchronous_call_is_answered_with_something_to_wait_for(engine: Fak
     tensor = torch.ones(1)
     work = dist.all_reduce(tensor, async_op=True)
     assert work is not None
+    assert engine.aside == [work]
     work.wait()
+    assert not engine.aside
     answer_like(engine)
     answered = dist.all_reduce(tensor, async_op=True)
     assert answered is not None

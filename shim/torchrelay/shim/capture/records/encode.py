@@ -51,6 +51,8 @@ from torchrelay.shim.capture.values.array_windows import is_window, window_of
 from torchrelay.shim.capture.values.base_types import tuple_items
 from torchrelay.shim.capture.values.kinds import GONE, IMPLIED, PLAIN, TENSOR, Kind, kind_of
 from torchrelay.shim.capture.values.small import TensorValue
+from torchrelay.shim.script.completed_collective import CompletedCollective
+from torchrelay.shim.script.save_future import SaveFuture
 
 
 class EncodedNode(NamedTuple):
@@ -76,6 +78,7 @@ _BY_NAME = (types.FunctionType, types.BuiltinFunctionType, type)
 _KNOWN_BY_OBJECT = (*_BY_NAME, types.MethodType, functools.partial, torch.nn.Module)
 """Types of which it depends on the object whether another process has it."""
 
+_COMPLETED = pickle.dumps(CompletedCollective())
 _class_names: dict[type, bytes] = {}
 _opaque: dict[type, tuple[int, str]] = {}
 """What is written for an instance without a node, of types for which that is all that can be written."""
@@ -131,8 +134,8 @@ class Encoder:
         if known is not None:
             return known
         kind = kind_of(cls)
-        if kind is Kind.PROMISE:
-            return (SAVE, value.save_id)
+        if kind is Kind.PROMISE:  # a collective that goes on is told to the report
+            return (SAVE, value.save_id) if issubclass(cls, SaveFuture) else (VALUE, _COMPLETED)
         if kind is Kind.PLAIN and class_name(cls):
             return value
         if cls is weakref.ref:

@@ -27,6 +27,7 @@ from torchrelay.shim.capture.values.read_files import is_file_class
 from torchrelay.shim.capture.values.replay_point import ReplayPoint
 from torchrelay.shim.script.save_future import SaveFuture
 
+from torchrelay.shim.script.completed_collective import CompletedCollective
 PLAIN = frozenset(
     {int, float, str, bytes, bool, type(None), complex, range, slice, torch.dtype, torch.device, torch.Size}
 )
@@ -150,6 +151,8 @@ _TORCH_STATE = ("torch.distributed.algorithms.", "torch.distributed.elastic.util
 
 
 @enum.unique
+_WORK = getattr(torch.distributed, "Work", None)
+"""Not there in a torch that was built without communication."""
 class Kind(enum.IntEnum):
     PLAIN = 0
     OPAQUE = 1
@@ -192,7 +195,7 @@ class Kind(enum.IntEnum):
     HANDLE = 40
     """A handle for something outside of the process's objects, such as a socket: named in the protection report."""
     PROMISE = 32
-    """The future of a save that a thread does: known by which save that is."""
+    """The future of a save that a thread does, known by which save that is, or the handle of a collective, which is complete."""
     ITERATOR = 33
     """An iterator of Python's own, of which it is known where it stands."""
     LOOPS = 34
@@ -284,7 +287,7 @@ def _find(cls: type) -> Kind:  # noqa: C901 - one question after the other, in t
         return Kind.PLAIN
     if issubclass(cls, ReplayPoint):
         return Kind.REPLAY_POINT
-    if issubclass(cls, SaveFuture):
+    if issubclass(cls, (SaveFuture, CompletedCollective)) or (_WORK is not None and issubclass(cls, _WORK)):
         return Kind.PROMISE
     found = _torch_kind(cls) or _numpy_kind(cls)
     if found is not None:

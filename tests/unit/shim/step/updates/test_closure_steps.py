@@ -14,7 +14,7 @@ from support.loop_script import LoopScript
 
 from torchrelay.shim.bootstrap import torch_hooks
 from torchrelay.shim.capture.models import optimizer_order
-from torchrelay.shim.comm.collective_call import CompletedCollective
+from torchrelay.shim.script.completed_collective import CompletedCollective
 
 
 class Talking(torch.optim.Optimizer):

@@ -1,0 +1,18 @@
+"""Handles of collectives that outlive their step: complete ones come over, and for others no rank is replaced."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from faults.conftest import Undisturbed
+from support.relay_run import assert_unharmed, relay
+
+SCRIPT, RANKS = "kept_handles.py", 2
+FAULTS = ["kill:rank=1,step=8,phase=backward", "kill:rank=0,step=14,phase=after-step"]
+
+
+@pytest.mark.slow
+def test_a_rank_that_keeps_one_from_behind_its_update_is_replaced(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    run = relay(tmp_path, SCRIPT, "late", ranks=RANKS, spares=2, inject=FAULTS)
+    assert_unharmed(run, undisturbed(SCRIPT, "late", ranks=RANKS), RANKS, FAULTS, 2)

@@ -142,10 +142,10 @@ class Engine:
         self.record = side.record
         self.record_message = side.record_message
         self.completed = side.completed
-        self.own_result_late = side.own_result_late
-        self.caught_up = side.caught_up
         self.begun_aside = side.begun_aside
         self.waited_for = side.waited_for
+        self.own_result_late = side.own_result_late
+        self.caught_up = side.caught_up
         self.behind_gate = side.behind_gate
         self.answer = side.answer
         self.answered = side.answered

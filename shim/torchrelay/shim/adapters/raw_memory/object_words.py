@@ -1,10 +1,11 @@
 """Tell from words of memory whether objects are unchanged: thousands of words are read and compared in one go.
 
-Leans on CPython's layout: the version of a dictionary (see `dict_versions`), the pointer to an instance's or a function's
-dictionary (at `__dictoffset__`, or three words in front of the object where the interpreter manages it), what a cell holds and how
-long a list is, right behind their headers. Each place is compared with what Python says of the same object before it is relied on.
-Where they differ, or where dictionaries have no versions (3.14), the object has no words. Seen on CPython 3.11. The words are read
-by `index_select` of a tensor that spans the memory between the lowest and the highest of them, of which only they are touched.
+Leans on CPython's layout: the version of a dictionary (see `dict_versions`), an object's class at the end of its header, the
+pointer to an instance's or a function's dictionary (at `__dictoffset__`, or three words in front of the object where Python manages
+it), what a cell holds and how long a list is, right behind their headers. Each place is compared with what Python says of
+the same object before it is relied on. Where they differ, or where dictionaries have no versions (3.14), the object has no words.
+Seen on CPython 3.11. The words are read by `index_select` of a tensor that spans the memory between the lowest and the highest of
+them, of which only they are touched.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from torchrelay.shim.adapters.raw_memory.memory import same_bytes
 
 _WORD_BYTES = 8
 _HEADER_BYTES = object.__basicsize__
+_CLASS_OFFSET = _HEADER_BYTES - _WORD_BYTES
 _MANAGED_OFFSET = -3 * _WORD_BYTES
 _AT_ONCE = 16_384
 """Words that torch reads without waking other threads for it, which the training may need."""
@@ -41,7 +43,7 @@ def of_dict(space: dict[Any, Any]) -> int:
 
 
 def of_fields(obj: Any) -> list[int]:
-    """Return the addresses that tell of an object's attributes: which dictionary they are in, and its version.
+    """Return the addresses that tell of an object's attributes: its class, which dictionary they are in, and its version.
 
     Empty if unknown. All attributes have to be in the object's `__dict__`.
     """
@@ -51,7 +53,7 @@ def of_fields(obj: Any) -> list[int]:
     offset = type(obj).__dictoffset__
     for place in (offset, _MANAGED_OFFSET) if offset > 0 else (_MANAGED_OFFSET,):
         if place % _WORD_BYTES == 0 and _at(id(obj) + place) == id(fields):
-            return [id(obj) + place, of_dict(fields)]
+            return [id(obj) + _CLASS_OFFSET, id(obj) + place, of_dict(fields)]
     return []
 
 
@@ -84,6 +86,9 @@ def _fields_work() -> bool:
     class Sample:
         pass
 
+    class Other(Sample):
+        pass
+
     sample = Sample()
     sample.__dict__["a"] = 1
     words = of_fields(sample)
@@ -91,7 +96,7 @@ def _fields_work() -> bool:
         return False
     seen = [[*map(_at, words)]]
     kept = sample.__dict__  # alive: its memory is read
-    for name, value in (("a", 2), ("b", 2), ("a", 3), ("__dict__", {"a": 3})):
+    for name, value in (("a", 2), ("b", 2), ("a", 3), ("__class__", Other), ("__dict__", {"a": 3})):
         setattr(sample, name, value)
         seen.append([*map(_at, words)])
     del kept

@@ -26,9 +26,8 @@ from torchrelay.shim.capture.values.base_types import (
     put_list_items,
     put_set_items,
     set_items,
-    tuple_items,
 )
-from torchrelay.shim.capture.values.kinds import PLAIN, TUPLE, Kind
+from torchrelay.shim.capture.values.kinds import PLAIN, Kind
 from torchrelay.shim.capture.values.long_list import LONG, LongContent, decoded
 from torchrelay.shim.capture.values.replay_point import ABSENT
 from torchrelay.shim.capture.values.set_content import SetContent
@@ -288,7 +287,7 @@ def _fill_bytes(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
 
 def capture_inside(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
     """Look into a tuple: it has no state of its own, but what it holds may have. So with bound methods and their like."""
-    for place, value in enumerate(tuple_items(obj)) if kind is TUPLE else callables.parts(obj):
+    for place, value in enumerate(obj) if type(obj) is tuple else callables.parts(obj):
         if type(value) not in PLAIN:
             walk.queue.append((parent, Inside(key, place), value))
 

@@ -28,16 +28,21 @@ def _capture(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
     content = attributes(obj)
     number = walk.add(kind, obj, parent, key, content)
     walk.push(number, content)
-    cls = type(obj)
+    cls = walk.state.nodes[number].seen = type(obj)
     if "<locals>" in cls.__qualname__ and callables.is_users_class(cls):  # no module leads to it
         walk.edge(number, "__class__", cls)
 
 
 def _same(trees: ModuleTrees, node: StateNode) -> bool:
+    """Return whether it has the same attributes, and is of the class that it was of (`self.__class__ = Warm`)."""
+    if type(node.obj) is not node.seen:
+        return False
     return same_mapping(vars(node.obj) if only_fields(type(node.obj)) else attributes(node.obj), node.content)
 
 
 def _undo(node: StateNode) -> None:
+    if type(node.obj) is not node.seen:
+        object.__setattr__(node.obj, "__class__", node.seen)
     set_attributes(node.obj, node.content, remove_new=True)
 
 

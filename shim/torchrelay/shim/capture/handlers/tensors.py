@@ -58,8 +58,13 @@ def _capture(walk: Walk, kind: Kind, obj: torch.Tensor, parent: int, key: Any) -
 
 def _add(walk: Walk, kind: Kind, obj: torch.Tensor, parent: int, key: Any, content: Any) -> None:
     number = walk.add(kind, obj, parent, key, content)
-    if type(obj) is not torch.Tensor and is_of_own_class(obj):
+    if _has_attributes(obj):
         walk.fields(number, obj)
+
+
+def _has_attributes(obj: torch.Tensor) -> bool:
+    """Return whether attributes of the tensor are state: a class of its own may get some at any time."""
+    return bool(fields(obj)) if type(obj) is torch.Tensor else is_of_own_class(obj)
 
 
 def _attributes(node: StateNode) -> Any:
@@ -70,7 +75,7 @@ def _attributes(node: StateNode) -> Any:
 def _renewed(trees: ModuleTrees, node: StateNode) -> StateNode | None:
     content = node.content
     obj = node.obj
-    if node.edges and fields(obj) is not _attributes(node):
+    if (fields(obj) is not _attributes(node)) if node.edges else (type(obj) is torch.Tensor and fields(obj)):
         raise WalkAnew
     if isinstance(content, small.TensorValue):
         if small.is_still(content, obj):

@@ -361,7 +361,10 @@ def _pieces(value: tuple[Any, ...]) -> Iterator[tuple[int | str, Any]]:
     tag = value[0]
     if tag == TUPLE:
         yield "__class__", value[1]
-        yield from enumerate(value[2])
+        if value[1] is not None and issubclass(value[1], frozenset):
+            yield "__len__", len(value[2])  # of objects, which have no order by which one of them could be found
+        else:
+            yield from enumerate(value[2])
     elif tag == METHOD:
         yield "__self__", value[1]
         yield "__name__", value[2]

@@ -1,13 +1,13 @@
 """Write host state as plain data: for the journal, and back into the objects of another process.
 
 A value is written as itself if it is plain, and otherwise as one of `tags`: (REF, node) if the walk has a node for it, (TUPLE,
-class or None, items), (WEAK, value) for a weak reference to what is written so, (NAMED, pickle) for a function or class that is
-found by name, (METHOD, object, name), (PARTIAL, function, arguments, keywords), (PART, node, path) for a module below another one,
-(BOUND, node, place) for a parameter or buffer of one, (FREE, form) for a parameter of none in its optimizer's group, (GROUPED,
-node, place) for such a one elsewhere, (WINDOW, node, window) for an array that looks into another one's memory, (SAVE, which) for
-the future of an async save, (VALUE, pickle) for a constant that pickles, (FILE, id, form) for a file that is written to, or
-(OPAQUE, name of its type), with a function's `Closure` where there is one. Plain values are never tuples, so the tags cannot be
-mistaken.
+class or None, items) for a tuple, with its attributes where it has some, or for a frozenset of objects, (WEAK, value) for a weak
+reference to what is written so, (NAMED, pickle) for a function or class that is found by name, (METHOD, object, name), (PARTIAL,
+function, arguments, keywords), (PART, node, path) for a module below another one, (BOUND, node, place) for a parameter or buffer of
+one, (FREE, form) for a parameter of none in its optimizer's group, (GROUPED, node, place) for such a one elsewhere, (WINDOW, node,
+window) for an array that looks into another one's memory, (SAVE, which) for the future of an async save, (VALUE, pickle) for a
+constant that pickles, (FILE, id, form) for a file that is written to, or (OPAQUE, name of its type), with a function's `Closure`
+where there is one. Plain values are never tuples, so the tags cannot be mistaken.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from torchrelay.shim.capture.state.tags import (
 )
 from torchrelay.shim.capture.values import by_value, written_files
 from torchrelay.shim.capture.values.array_windows import is_window, window_of
-from torchrelay.shim.capture.values.base_types import tuple_items
+from torchrelay.shim.capture.values.base_types import fields, tuple_items
 from torchrelay.shim.capture.values.kinds import GONE, IMPLIED, PLAIN, TENSOR, Kind, kind_of
 from torchrelay.shim.capture.values.small import TensorValue
 from torchrelay.shim.script.completed_collective import CompletedCollective
@@ -137,14 +137,14 @@ class Encoder:
         if kind is Kind.PROMISE:  # a collective that goes on is told to the report
             return (SAVE, value.save_id) if issubclass(cls, SaveFuture) else (VALUE, _COMPLETED)
         if kind is Kind.PLAIN and class_name(cls):
-            return value
+            return self._frozen(value, cls) if issubclass(cls, frozenset) else value
         if cls is weakref.ref:
             self.weak = True
             target = self.value(value())
             is_known = type(target) is tuple and target[0] in (REF, BOUND)
             return (WEAK, target) if is_known else (OPAQUE, cls.__qualname__)
         if kind is Kind.TUPLE and class_name(cls):
-            return (TUPLE, None if cls is tuple else cls, self.items(tuple_items(value)))
+            return self._tuple(value, cls)
         if kind is Kind.NDARRAY:
             return self.window(value) or (OPAQUE, cls.__qualname__)
         if issubclass(cls, torch.Tensor):
@@ -152,6 +152,22 @@ class Encoder:
         if issubclass(cls, _KNOWN_BY_OBJECT):
             made_inside = closures.written(self, value) if cls is types.FunctionType and not _name_of(value) else None
             return self.callable(value) or self.part(value) or made_inside or (OPAQUE, cls.__qualname__)
+        return self._constant(value, cls, kind)
+
+    def _tuple(self, value: tuple[Any, ...], cls: type) -> Any:
+        items = self.items(tuple_items(value))
+        if cls is tuple:
+            return (TUPLE, None, items)
+        own = self.reference(fields(value))
+        return (TUPLE, cls, items) if own is None else (TUPLE, cls, items, own)
+
+    def _frozen(self, value: frozenset[Any], cls: type) -> Any:
+        """Write a frozenset as it is, or, where it has objects, by these: copies of them would be others."""
+        if keys.is_value(value):
+            return value
+        return (TUPLE, cls, sorted(self.items(frozenset.__iter__(value)), key=repr))
+
+    def _constant(self, value: Any, cls: type, kind: Kind) -> Any:
         written = by_value.constant(value) if kind in (Kind.OPAQUE, Kind.PLAIN, Kind.FILE) else None
         if written is not None:
             return (VALUE, written)
@@ -291,6 +307,50 @@ class Encoder:
         is_new = base is None and born is None and module_parts.may_be_new(tree)
         hidden = self.mapping(tree.hidden_attributes()) if is_new else None
         return (tree.base_place, flags, values, buffers, born, tree.forms(content), hooks, parts, hidden)
+
+
+def is_lost(self, value: Any) -> bool:
+        """Return whether no process that lacks the value can make it."""
+        return type(value) not in PLAIN and is_lost(self.value(value))
+
+    def elements(self, content: Iterable[Any]) -> list[Any]:
+        """Write elements of what another process cannot put back with one of them missing."""
+        written = self.items(content)
+        self.lacks = any(type(value) is tuple and is_lost(value) for value in written)
+        return written
+
+    def node(self, node: StateNode) -> tuple[Any, ...]:
+        self.weak = self.lacks = False
+        kind = node.kind
+        cls = type(node.obj)
+        handler = HANDLERS[kind]
+        encoded = handler.encode(self, node)
+        name = b"" if cls is IMPLIED.get(kind) else class_name(cls)
+        extra = handler.extra(self, node) if handler.extra is not None and cls not in _WITHOUT_EXTRA else None
+        return (int(kind), name, node.parent, node.key, encoded, extra)
+
+    def tree(self, content: modules.TreeContent) -> tuple[Any, ...]:
+        """Write which of the set-up's it is the difference to, or -1; flags, own attributes, small buffers; what `make_module`
+        needs; forms of parameters and buffers; numbers of hooks; its modules; attributes of the root that are no state, where
+        another process may have to make it.
+        """
+        tree = content.tree
+        base = content.tree.base
+        flags = None if base is not None and base.flags == content.flags else content.flags
+        values = {tree.slots[place]: self.value(content.values[place]) for place in content.changed(base)}
+        names = content.buffers if base is None else tree.changing
+        born = self.mapping(tree.hidden_attributes()) if base is None and tree.is_bare() else None
+        buffers = {name: content.buffers[name] for name in names if name in content.buffers}
+        hooks = tree.hooks if base is None else {}
+        parts = module_parts.written(self, tree, self.state.index[id(tree.root)]) if base is None else {}
+        is_new = base is None and born is None and module_parts.may_be_new(tree)
+        hidden = self.mapping(tree.hidden_attributes()) if is_new else None
+        return (tree.base_place, flags, values, buffers, born, tree.forms(content), hooks, parts, hidden)
+
+
+def _can_be_bound(written: tuple[Any, ...]) -> bool:
+    """Return whether it is a function that another process can bind to a variable: it shares none with code that goes on."""
+    return len(written) > 2 and written[2].is_settled
 
 
 def is_lost(value: Any) -> bool:

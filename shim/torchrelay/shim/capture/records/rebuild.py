@@ -53,7 +53,7 @@ from torchrelay.shim.capture.state.tags import (
 )
 from torchrelay.shim.capture.values import by_value
 from torchrelay.shim.capture.values.array_windows import Window
-from torchrelay.shim.capture.values.base_types import make_tuple, tuple_items
+from torchrelay.shim.capture.values.base_types import make_tuple, same_elements, tuple_items
 from torchrelay.shim.capture.values.kinds import DATA, Kind, kind_of
 from torchrelay.shim.capture.values.replay_point import ABSENT
 from torchrelay.shim.capture.values.written_files import FileForm, is_open_there
@@ -364,14 +364,7 @@ class StateRebuild:
             found = self.objects[value[1]]
             return there if found is ABSENT else found
         if tag == TUPLE:
-            cls = value[1] or tuple
-            items = value[2]
-            now = tuple_items(there) if isinstance(there, tuple) else ()
-            olds = now if len(now) == len(items) else [ABSENT] * len(items)
-            parts = [self.decode(v, old) for v, old in zip(items, olds)]
-            if any(p is ABSENT for p in parts):
-                return there
-            return make_tuple(cls, parts)
+            return self._tuple(value, there)
         if tag == WEAK:
             is_weak = type(there) is weakref.ref and there() is not None
             target = self.decode(value[1], there() if is_weak else ABSENT)
@@ -410,6 +403,21 @@ class StateRebuild:
             )
             return there if made is ABSENT else made
         raise StateMismatchError(f"the journal holds an unknown tag {tag!r}")
+
+    def _tuple(self, value: tuple[Any, ...], there: Any) -> Any:
+        """Return a tuple, or a frozenset. `there` is kept where it is the same: others may hold it, and it may have attributes."""
+        cls = value[1] or tuple
+        items = value[2]
+        now = tuple_items(there) if isinstance(there, tuple) else ()
+        olds = now if len(now) == len(items) else [ABSENT] * len(items)
+        parts = [self.decode(v, old) for v, old in zip(items, olds)]
+        if any(p is ABSENT for p in parts) or (type(there) is cls and same_elements(there, parts)):
+            return there
+        made = make_tuple(cls, parts)
+        own = self.decode(value[3], ABSENT) if len(value) > 3 else ABSENT
+        if own is not ABSENT:
+            object.__setattr__(made, "__dict__", own)
+        return made
 
     def parameters_of(self, node: EncodedNode, group: dict[str, Any]) -> list[Any]:
         """Return what a parameter group is to hold: the same list in each call. Raises StateMismatchError."""

@@ -38,6 +38,7 @@ def changed(node: StateNode) -> StateNode | None:
     elif kind is ATTRS and only_fields(cls) and "<locals>" not in cls.__qualname__:
         content = obj.__dict__.copy()
         edges = [(name, value) for name, value in content.items() if type(value) not in PLAIN]
+        return StateNode(kind, obj, node.parent, node.key, content, edges, cls)
     else:
         return None
     return StateNode(kind, obj, node.parent, node.key, content, edges)

@@ -26,6 +26,8 @@ def is_value(key: Any) -> bool:
     cls = type(key)
     if cls in PLAIN:
         return True
+    if issubclass(cls, frozenset):
+        return all(map(is_value, frozenset.__iter__(key)))
     kind = kind_of(cls)
     return kind is Kind.PLAIN or (kind is Kind.TUPLE and all(map(is_value, tuple_items(key))))
 
@@ -48,6 +50,8 @@ def _written(encoder: Encoder, key: Any) -> Any:
     kind = kind_of(cls)
     if kind is Kind.TUPLE:
         return _tuple(encoder, key)
+    if issubclass(cls, frozenset):
+        return (TUPLE, cls, tuple(sorted((_written(encoder, part) for part in frozenset.__iter__(key)), key=repr)))
     if kind in (Kind.ATTRS, Kind.OPAQUE, Kind.UNKNOWN) and _has_own_hash(cls):
         # Known by what it is. Its attributes may be filled later than the dict, so it must bring its hash along.
         return _equal_one(key)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import threading
 from collections.abc import Iterable, Mapping
+from operator import is_
 from types import BuiltinFunctionType, MappingProxyType, WrapperDescriptorType
 from typing import Any
 
@@ -177,7 +178,17 @@ def make_empty(cls: type) -> Any:
     return base.__new__(cls)
 
 
+def same_elements(there: Any, items: list[Any]) -> bool:
+    """Return whether a tuple, or a frozenset in any order, holds these objects."""
+    if isinstance(there, tuple):
+        return len(tuple_items(there)) == len(items) and all(map(is_, tuple_items(there), items))
+    return {*map(id, frozenset.__iter__(there))} == {*map(id, items)}
+
+
 def make_tuple(cls: Any, items: list[Any]) -> Any:
+    """Make a tuple, or a frozenset, of this class."""
+    if issubclass(cls, frozenset):
+        return frozenset.__new__(cls, items)
     if hasattr(cls, "n_sequence_fields"):  # `time.struct_time` and the like have a `__new__` of their own in C
         return cls(items)
     return tuple.__new__(cls, items)

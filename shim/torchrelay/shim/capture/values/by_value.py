@@ -131,7 +131,9 @@ def dumps(obj: Any) -> bytes | None:
 
 
 def put_back(obj: Any, written: bytes) -> None:
-    """Give an object the content that was pickled of it, where its class has a way: a sequence's elements, or pickle's own."""
+    """Give an object the content that was pickled of it, where its class has a way: a sequence's elements, pickle's own, or a
+    number's attributes.
+    """
     with contextlib.suppress(Exception):  # whatever its class does: whether it is as it was is asked afterwards
         made = pickle.loads(written)
         if isinstance(obj, MutableSequence):
@@ -139,6 +141,8 @@ def put_back(obj: Any, written: bytes) -> None:
         elif hasattr(type(obj), "__setstate__"):
             _, _, state, *_ = made.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
             obj.__setstate__(state)
+        elif isinstance(obj, (int, float, str, bytes, complex)):
+            object.__setattr__(obj, "__dict__", vars(made))
 
 
 class _Nowhere(io.RawIOBase):

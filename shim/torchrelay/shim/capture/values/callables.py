@@ -17,6 +17,7 @@ from typing import Any
 
 from torchrelay.shim.adapters.cpython.csv_readers import CsvReader, lines_of
 from torchrelay.shim.capture.values.array_windows import is_window
+from torchrelay.shim.capture.values.base_types import fields as fields_of
 from torchrelay.shim.capture.values.base_types import file_of, tuple_items
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.capture.values.read_files import is_read
@@ -63,6 +64,8 @@ def parts(value: Any) -> Iterator[tuple[int | str, Any]]:
     kind = kind_of(cls)
     if kind is Kind.TUPLE:
         yield from enumerate(tuple_items(value))
+        if cls is not tuple and (own := fields_of(value)):
+            yield "__dict__", own
     elif kind is Kind.NDARRAY:
         yield "base", value.base
     elif cls is FunctionType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import datetime
 import decimal
 import enum
@@ -25,9 +26,9 @@ from torchrelay.shim.adapters.cpython.csv_readers import CsvReader
 from torchrelay.shim.adapters.cpython.shared_values import is_shared_value
 from torchrelay.shim.capture.values.read_files import is_file_class
 from torchrelay.shim.capture.values.replay_point import ReplayPoint
+from torchrelay.shim.script.completed_collective import CompletedCollective
 from torchrelay.shim.script.save_future import SaveFuture
 
-from torchrelay.shim.script.completed_collective import CompletedCollective
 PLAIN = frozenset(
     {int, float, str, bytes, bool, type(None), complex, range, slice, torch.dtype, torch.device, torch.Size}
 )
@@ -148,11 +149,11 @@ _TORCH_MACHINERY = (
 )
 _TORCH_STATE = ("torch.distributed.algorithms.", "torch.distributed.elastic.utils.data.")
 """Averagers of models, which count the steps, what communication hooks keep, samplers: in Python, and training changes it."""
+_WORK = getattr(torch.distributed, "Work", None)
+"""Not there in a torch that was built without communication."""
 
 
 @enum.unique
-_WORK = getattr(torch.distributed, "Work", None)
-"""Not there in a torch that was built without communication."""
 class Kind(enum.IntEnum):
     PLAIN = 0
     OPAQUE = 1
@@ -234,7 +235,10 @@ def _numpy_kind(cls: type) -> Kind | None:
         return Kind.NDARRAY
     if cls.__name__ in ("Generator", "RandomState", "SeedSequence") or cls.__mro__[1].__name__ == "BitGenerator":
         return Kind.NUMPY_RANDOM
-    return Kind.OPAQUE
+    if hasattr(cls, "__next__"):
+        return Kind.UNKNOWN
+    is_written_in_python = cls.__dictoffset__ != 0 and hasattr(cls, "__weakref__")
+    return Kind.ATTRS if is_written_in_python else Kind.OPAQUE  # a polynomial, a vectorized function
 
 
 def _torch_kind(cls: type) -> Kind | None:
@@ -284,7 +288,7 @@ def kind_of(cls: type) -> Kind:
 
 def _find(cls: type) -> Kind:  # noqa: C901 - one question after the other, in the order that decides
     if cls in PLAIN or issubclass(cls, BY_VALUE):
-        return Kind.PLAIN
+        return Kind.UNKNOWN if _may_have_attributes(cls) else Kind.PLAIN
     if issubclass(cls, ReplayPoint):
         return Kind.REPLAY_POINT
     if issubclass(cls, (SaveFuture, CompletedCollective)) or (_WORK is not None and issubclass(cls, _WORK)):
@@ -304,11 +308,15 @@ def _find(cls: type) -> Kind:  # noqa: C901 - one question after the other, in t
         return Kind.HANDLE
     if is_file_class(cls):
         return Kind.FILE
-    if cls is threading.local:
+    if cls is threading.local or issubclass(cls, contextlib.ExitStack | contextlib.AsyncExitStack):
         return Kind.ATTRS
     if is_shared_value(cls):
         return Kind.SHARED_VALUE
+    if issubclass(cls, io.IOBase) and cls.__module__ in _READ_BY_PLACE and cls not in (io.BytesIO, io.StringIO):
+        return Kind.READ_FILE
     module = cls.__module__ or ""
+    if module in ("_csv", "csv") and hasattr(cls, "__next__"):
+        return Kind.UNKNOWN  # a reader, which is somewhere in a file
     if _is_machinery(module) and not _says_that_it_has_state(cls):
         return Kind.OPAQUE
     if module == "argparse" and cls.__name__ != "Namespace":
@@ -316,6 +324,12 @@ def _find(cls: type) -> Kind:  # noqa: C901 - one question after the other, in t
     if getattr(cls, "__dictoffset__", 0) or any("__slots__" in vars(c) for c in cls.__mro__):
         return Kind.ATTRS
     return Kind.UNKNOWN
+
+
+def _may_have_attributes(cls: type) -> bool:
+    """Return whether a number or a string of the class may have attributes beside its value, such as where it comes from."""
+    is_value = issubclass(cls, (int, float, str, bytes, complex)) and not issubclass(cls, enum.Enum)
+    return is_value and cls.__dictoffset__ != 0
 
 
 def _is_machinery(module: str) -> bool:

@@ -1,7 +1,8 @@
-"""Write and make functions that another one has returned, such as a progress bar's printer, for objects that training has made.
+"""Write and make functions that another one has returned, such as a progress bar's printer, or a schedule that training exchanges.
 
-A new process has to make such objects. The function is found in the code of the one around it, and its variables are given what
-they mean. Only a place that holds nothing is given a function. What set-up has made in the new process is kept as it is.
+A new process has to make such functions. Each is found in the code of the one around it, and its variables are given what they
+mean. What set-up has made in the new process of the same code is kept as it is, unless its variables are settled, and mean
+something else.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchrelay.shim.capture.state.tags import OPAQUE, REF, VALUE, WEAK
 from torchrelay.shim.capture.values import by_value, callables
+from torchrelay.shim.capture.values.alike import alike
 from torchrelay.shim.capture.values.kinds import PLAIN
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
@@ -39,7 +41,7 @@ class Closure(NamedTuple):
     """A function in written form. `outer`: names that lead from the module to a function. `places`: from its code to this one's.
 
     The places are those among the constants. `cells`: what tells one from another in the process that wrote it, so that two
-    functions go on sharing a variable.
+    functions go on sharing a variable. `is_settled`: whether nothing can bind its variables anew.
     """
 
     module: str
@@ -48,6 +50,7 @@ class Closure(NamedTuple):
     defaults: tuple[Any, ...] | None
     cells: tuple[int, ...]
     values: tuple[Any, ...]
+    is_settled: bool
 
 
 def written(encoder: Encoder, function: FunctionType, depth: int = 0) -> tuple[Any, ...] | None:
@@ -60,9 +63,28 @@ def written(encoder: Encoder, function: FunctionType, depth: int = 0) -> tuple[A
     values = tuple(_value(encoder, cell, depth) for cell in cells)
     if any(value is None for value in values):
         return None
-    if cells and not encoder.weak:  # what they mean may be another object, or another number, at the next boundary
-        encoder.weak = not (all(map(_is_constant, cells)) and _is_over(encoder, found))
-    return (OPAQUE, type(function).__qualname__, Closure(*found, defaults, tuple(map(id, cells)), values))
+    is_settled = not cells or (all(map(_is_constant, cells)) and _is_over(encoder, found))
+    if not is_settled:  # what they mean may be another object, or another number, at the next boundary
+        encoder.weak = True
+    return (OPAQUE, type(function).__qualname__, Closure(*found, defaults, tuple(map(id, cells)), values, is_settled))
+
+
+def stands_for(there: Any, closure: Closure) -> bool:
+    """Return whether a function of this process is the recorded one."""
+    if type(there) is not FunctionType or _place_of(there) != (closure.module, closure.outer, closure.places):
+        return False
+    if not closure.is_settled:
+        return True  # it shares its variables with other code
+    cells = [_constant_in(cell) for cell in there.__closure__ or ()]
+    return there.__defaults__ == closure.defaults and alike(cells, [*map(_constant_of, closure.values)])
+
+
+def _constant_in(cell: CellType) -> Any:
+    return cell.cell_contents if _is_constant(cell) else _UNBOUND
+
+
+def _constant_of(value: tuple[Any, ...]) -> Any:
+    return pickle.loads(value[1]) if value[0] == VALUE else _UNBOUND
 
 
 def _is_constant(cell: CellType) -> bool:

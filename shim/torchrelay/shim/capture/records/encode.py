@@ -262,7 +262,7 @@ class Encoder:
                 made[key] = (REF, number)
             else:
                 written = without_node(v, type(v))
-                if opaque or type(written) is not tuple or written[0] != OPAQUE:
+                if opaque or type(written) is not tuple or written[0] != OPAQUE or _can_be_bound(written):
                     made[key] = written
         return made
 
@@ -271,45 +271,6 @@ class Encoder:
         return [v if type(v) in PLAIN else value(v) for v in content]
 
     def is_lost(self, value: Any) -> bool:
-        """Return whether no process that lacks the value can make it."""
-        return type(value) not in PLAIN and is_lost(self.value(value))
-
-    def elements(self, content: Iterable[Any]) -> list[Any]:
-        """Write elements of what another process cannot put back with one of them missing."""
-        written = self.items(content)
-        self.lacks = any(type(value) is tuple and is_lost(value) for value in written)
-        return written
-
-    def node(self, node: StateNode) -> tuple[Any, ...]:
-        self.weak = self.lacks = False
-        kind = node.kind
-        cls = type(node.obj)
-        handler = HANDLERS[kind]
-        encoded = handler.encode(self, node)
-        name = b"" if cls is IMPLIED.get(kind) else class_name(cls)
-        extra = handler.extra(self, node) if handler.extra is not None and cls not in _WITHOUT_EXTRA else None
-        return (int(kind), name, node.parent, node.key, encoded, extra)
-
-    def tree(self, content: modules.TreeContent) -> tuple[Any, ...]:
-        """Write which of the set-up's it is the difference to, or -1; flags, own attributes, small buffers; what `make_module`
-        needs; forms of parameters and buffers; numbers of hooks; its modules; attributes of the root that are no state, where
-        another process may have to make it.
-        """
-        tree = content.tree
-        base = content.tree.base
-        flags = None if base is not None and base.flags == content.flags else content.flags
-        values = {tree.slots[place]: self.value(content.values[place]) for place in content.changed(base)}
-        names = content.buffers if base is None else tree.changing
-        born = self.mapping(tree.hidden_attributes()) if base is None and tree.is_bare() else None
-        buffers = {name: content.buffers[name] for name in names if name in content.buffers}
-        hooks = tree.hooks if base is None else {}
-        parts = module_parts.written(self, tree, self.state.index[id(tree.root)]) if base is None else {}
-        is_new = base is None and born is None and module_parts.may_be_new(tree)
-        hidden = self.mapping(tree.hidden_attributes()) if is_new else None
-        return (tree.base_place, flags, values, buffers, born, tree.forms(content), hooks, parts, hidden)
-
-
-def is_lost(self, value: Any) -> bool:
         """Return whether no process that lacks the value can make it."""
         return type(value) not in PLAIN and is_lost(self.value(value))
 

@@ -370,7 +370,7 @@ class StateRebuild:
             target = self.decode(value[1], there() if is_weak else ABSENT)
             return there if target is ABSENT or (is_weak and there() is target) else weakref.ref(target)
         if tag == OPAQUE:
-            return closures.made(self, value[2]) if there is ABSENT and len(value) > 2 else there
+            return there if len(value) < 3 else self._function(value[2], there)
         if tag == PART:
             root = self.objects[value[1]]
             return there if root is ABSENT else module_at(root, value[2])
@@ -403,6 +403,18 @@ class StateRebuild:
             )
             return there if made is ABSENT else made
         raise StateMismatchError(f"the journal holds an unknown tag {tag!r}")
+
+    def _function(self, closure: closures.Closure, there: Any) -> Any:
+        """Return a function that another one has returned.
+
+        Where it shares variables with code that goes on, it is made for an empty place alone.
+        """
+        if there is not ABSENT and closures.stands_for(there, closure):
+            return there
+        made = closures.made(self, closure) if there is ABSENT or closure.is_settled else ABSENT
+        if made is ABSENT and there is not ABSENT:
+            self._dropped.append(f"function {'.'.join(closure.outer)}.<locals>")
+        return made if made is not ABSENT else there
 
     def _tuple(self, value: tuple[Any, ...], there: Any) -> Any:
         """Return a tuple, or a frozenset. `there` is kept where it is the same: others may hold it, and it may have attributes."""

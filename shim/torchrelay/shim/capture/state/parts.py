@@ -141,13 +141,17 @@ def set_variables(frame: FrameType, values: Mapping[str, Any]) -> None:
 
 
 def global_names(values: Mapping[str, Any], dead: frozenset[str], without_state: Mapping[int, Any]) -> dict[str, Any]:
-    """Return the globals that may be state. `without_state`: functions, classes and modules that are known to have none, by id."""
+    """Return the globals that may be state. `without_state`: functions, classes and modules that are known to have none, by id.
+
+    A name that means a function, a class or a module without state is some itself, since training may let it mean another one
+    (`criterion = focal_loss`). Left out are those that are bound under their own name, as by `def`, `class` and `import`.
+    """
     return {
         k: v
         for k, v in values.items()
         if not k.startswith("__")
         and k not in dead
-        and (type(v) in PLAIN or not (id(v) in without_state or callables.is_hidden(v)))
+        and (type(v) in PLAIN or not (id(v) in without_state or callables.is_hidden(v)) or callables.is_alias(k, v))
     }
 
 

@@ -123,6 +123,14 @@ def is_hidden(value: Any) -> bool:
     return kind is Kind.OPAQUE or (kind in (Kind.FUNCTION, Kind.CLASS, Kind.THROUGH) and not leads_to_state(value))
 
 
+def is_alias(name: str, value: Any) -> bool:
+    """Return whether a name means a function, a class or a module that has another name of its own, or none."""
+    if kind_of(type(value)) is Kind.OPAQUE and not isinstance(value, ModuleType):
+        return False
+    own = getattr(value, "__name__", None)
+    return not isinstance(own, str) or own.rpartition(".")[2] != name
+
+
 def cells(function: FunctionType) -> dict[str, Any]:
     """Return what the variables of the function around it are bound to."""
     found = {}

@@ -6,8 +6,10 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 from support.host_state import carry, take
 
+from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.records import encode
 
 
@@ -150,3 +152,53 @@ def test_those_of_a_function_that_is_running_are_written_each_time() -> None:
     build, meanwhile = running(is_written_each_time)
     assert meanwhile
     assert not is_written_each_time(build)
+
+
+class Trainer:
+    def __init__(self) -> None:
+        self.schedule: Any = None
+        self.weight: Any = None
+
+    def warm(self) -> None:
+        self.schedule = lambda step: step
+        self.weight = weighted(1)
+
+    def train(self) -> None:
+        self.schedule = lambda step: step * 10
+        self.weight = weighted(7)
+
+
+def weighted(factor: int) -> Callable[[int], int]:
+    def weight(value: int) -> int:
+        return value * factor
+
+    return weight
+
+
+def test_a_function_that_training_has_exchanged_takes_the_place_of_set_ups() -> None:
+    lost, here, empty = Trainer(), Trainer(), Trainer()
+    lost.train()
+    here.warm()
+    for target in (here, empty):
+        carry({"trainer": lost}, {"trainer": target})
+        assert (target.schedule(3), target.weight(3)) == (30, 21)
+
+
+def test_a_function_that_set_up_has_made_likewise_is_kept() -> None:
+    lost, here = Trainer(), Trainer()
+    lost.warm()
+    here.warm()
+    own = here.schedule, here.weight
+    carry({"trainer": lost}, {"trainer": here})
+    assert (here.schedule, here.weight) == own
+
+
+def test_a_function_with_variables_of_code_that_goes_on_is_refused_in_place_of_another_one() -> None:
+    lost, here = Trainer(), Trainer()
+    here.warm()
+    factor = 2
+    lost.schedule = lambda step: step * factor
+    rebuild = carry({"trainer": lost}, {"trainer": here})
+    with pytest.raises(StateMismatchError, match="function"):
+        rebuild.check_complete()
+    factor = 3

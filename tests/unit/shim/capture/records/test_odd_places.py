@@ -186,3 +186,28 @@ def test_a_handle_of_a_collective_is_there_in_a_new_process() -> None:
     carry({"work": dist.Work(), "again": CompletedCollective()}, target)
     assert target["work"].wait()
     assert target["again"].is_completed()
+
+
+def first(value: float) -> float:
+    return value
+
+
+def second(value: float) -> float:
+    return 2 * value
+
+
+def test_names_that_training_lets_mean_something_else_go_back_and_come_over() -> None:
+    names: dict[str, Any] = {"loss": first, "made": None, "act": torch.tanh, "lib": numpy, "rule": Warm, "first": first}
+    target = dict(names)
+    state = take(names)
+    names.update({"loss": second, "made": second, "act": torch.sigmoid, "lib": torch, "rule": Trained})
+    changed = dict(names)
+    carry(names, target)
+    assert target == changed
+    undo.undo(state)
+    assert names == {**target, "loss": first, "made": None, "act": torch.tanh, "lib": numpy, "rule": Warm}
+
+
+def test_what_is_bound_under_its_own_name_is_no_state() -> None:
+    state = take({"first": first, "Warm": Warm, "numpy": numpy, "tanh": torch.tanh})
+    assert [node.content for node in state.nodes] == [{}]

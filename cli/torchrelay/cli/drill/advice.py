@@ -30,6 +30,7 @@ ADVICE = {
     "side-thread": "let only the thread that trains communicate",
     "compiled": "give torch.compile `dynamic=True` or `dynamic=False`, or let all batches have one size (drop_last=True)",
     "other-process": "keep what the step depends on in this process (environments that run here, in no process of their own)",
+    "hook": "register hooks of modules in front of the training loop, or remove them in the step that registers them",
     "store": "count in a variable of each rank in place of a store",
     "open-collective": "wait for the collective in the step that begins it, or begin it behind the optimizer step",
     "device-graph": "capture graphs of what does not communicate alone (torch.compile without mode='reduce-overhead' around it)",

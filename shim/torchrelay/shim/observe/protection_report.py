@@ -389,6 +389,12 @@ class ProtectionReporter:
             number = state.index[id(root)]
             node = state.nodes[number]
             tree = node.content.tree
+            for module in tree.hooks_of_training():
+                name = ".".join(filter(None, (state.path(number), module)))
+                text = (
+                    f"{name}: training has registered a hook there that cannot be made again: no rank can be replaced"
+                )
+                found.append(Gap("hook", BARS, text, *where_made(state, node.parent, node.key)))
             is_new = tree.of_set_up is None and not tree.is_bare()
             if not is_new and id(root) not in self._engine.trees.changed:
                 continue

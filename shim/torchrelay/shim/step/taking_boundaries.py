@@ -90,6 +90,7 @@ class TakingBoundaries:
             origins.is_of_step(*activation.seen_within)
             activation.seen_within = None
         state = engine.writer.state_at(activation.frame, before, number)
+        engine.trees.at_boundary()
         engine.writer.settle_data(state, activation)
         now = rng.capture()
         return BoundarySnapshot(

@@ -1,4 +1,4 @@
-"""Count the hooks of modules, and remove those that were registered since a moment.
+"""Count the hooks of modules, tell whether the script has registered or removed some, and put them back as they were.
 
 Leans on `torch.utils.hooks.RemovableHandle.next_id`, the number that the next hook of any kind gets, under which its owner keeps
 it. Seen on torch 2.13.0; where it is missing, nothing is known of hooks.
@@ -7,7 +7,7 @@ it. Seen on torch 2.13.0; where it is missing, nothing is known of hooks.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,6 +21,8 @@ NAMES = (
     "_state_dict_hooks",
     "_state_dict_pre_hooks",
 )
+_NOTES = ("_forward_pre_hooks_with_kwargs", "_forward_hooks_with_kwargs", "_forward_hooks_always_called")
+"""What torch notes of some hooks, by their numbers."""
 
 
 def next_hook() -> int:
@@ -47,10 +49,46 @@ def _is_torchs(hook: Any) -> bool:
     return str(getattr(getattr(hook, "__func__", hook), "__module__", "")).startswith("torch.")
 
 
-def remove_hooks_since(modules: Iterable[torch.nn.Module], number: int) -> None:
-    """Remove the modules' hooks that were registered with this number or a later one."""
-    for module in modules:
-        for name in NAMES:
-            hooks = module.__dict__.get(name) or {}
-            for key in [key for key in hooks if isinstance(key, int) and key >= number]:
-                del hooks[key]
+class Hooks:
+    """The hooks of these modules, as they were at the latest look."""
+
+    def __init__(self, modules: Sequence[torch.nn.Module]) -> None:
+        spaces = (module.__dict__.get(name) for name in (*NAMES, *_NOTES) for module in modules)
+        self._spaces: list[dict[Any, Any]] = [space for space in spaces if isinstance(space, dict)]
+        self._look()
+
+    def _look(self) -> None:
+        self._next = next_hook()
+        self._lengths = [*map(len, self._spaces)]
+        self._then = {place: dict(space) for place, space in enumerate(self._spaces) if space}
+
+    def are_same(self) -> bool:
+        """Return whether the script has neither registered a hook since, nor removed one. Torch's own do not count."""
+        pairs = [(self._spaces[place], then) for place, then in self._then.items()]
+        if self._next == next_hook() and all(len(now) == len(then) for now, then in pairs):
+            return True
+        if [*map(len, self._spaces)] != self._lengths or any([*now] != [*then] for now, then in pairs):
+            if any(_of_script(now) != _of_script(self._then.get(place, {})) for place, now in enumerate(self._spaces)):
+                return False
+            self._look()
+        self._next = next_hook()
+        return True
+
+    def put_back(self, number: int) -> None:
+        """Remove hooks with this number or a later one, and register again those that were removed since."""
+        for place, space in enumerate(self._spaces):
+            for key in [key for key in space if isinstance(key, int) and key >= number]:
+                del space[key]
+            then = {
+                key: hook
+                for key, hook in self._then.get(place, {}).items()
+                if not (isinstance(key, int) and key >= number)
+            }
+            if any(key not in space for key in then):
+                now = {**then, **space}
+                space.clear()
+                space.update(now)
+
+
+def _of_script(hooks: dict[Any, Any]) -> list[tuple[Any, int]]:
+    return [(key, id(hook)) for key, hook in hooks.items() if hook is not True and not _is_torchs(hook)]

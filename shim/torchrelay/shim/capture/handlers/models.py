@@ -39,6 +39,8 @@ def _capture(walk: Walk, kind: Kind, obj: torch.nn.Module, parent: int, key: Any
 
 def _renewed(trees: ModuleTrees, node: StateNode) -> StateNode | None:
     then: TreeContent = node.content
+    if not trees.has_same_hooks(then.tree):
+        raise WalkAnew
     if then.tree.is_still(then):
         return None
     tree = trees.tree(node.obj)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from torchrelay.shim.adapters.frameworks import ID_CACHES
-from torchrelay.shim.adapters.parallel.module_hooks import hook_counts, next_hook, remove_hooks_since
+from torchrelay.shim.adapters.parallel.module_hooks import Hooks, hook_counts, next_hook
 from torchrelay.shim.adapters.parallel.wrappers import is_fsdp1
 from torchrelay.shim.adapters.raw_memory.dict_versions import OF_INSTANCES, Versions
 from torchrelay.shim.adapters.raw_memory.list_pointers import pointers
@@ -44,7 +44,7 @@ from torchrelay.shim.capture.values.large_arrays import LargeArrays
 from torchrelay.shim.capture.values.long_list import LongLists
 
 _LOOK_AGAIN = 16
-"""Walks after which an optimizer's state is searched again for values that are no tensors, and modules for hooks."""
+"""Walks after which an optimizer's state is searched again for values that are no tensors."""
 
 _COMPOSABLE = ("__composable_api_state_key", "__composable_api_registry_key")
 """Names under which fully_shard and its like keep their own state, with a part that differs from process to process."""
@@ -63,7 +63,7 @@ class TreeContent:
     """`flags`: `training` of each module, None for one that stands for another. `values`: own attributes, in the order of slots.
 
     `buffers`: content of small ones. `bound`, `forms`: which tensors parameters and buffers are bound to, in the order of the slots
-    of `BoundTensors`. `next_hook`: the number that the next hook would get. `attributes`: of parameters.
+    of `BoundTensors`. `attributes`: of parameters.
     """
 
     tree: ModuleTree
@@ -72,7 +72,6 @@ class TreeContent:
     buffers: dict[str, small.TensorValue]
     bound: list[Any]
     forms: list[TensorForm | None]
-    next_hook: int
     attributes: AttributeEdges
 
     def named(self) -> dict[Place, Any]:
@@ -128,8 +127,11 @@ class ModuleTree:
         self.hooked_tensors: list[str] = []
         self._name_tensors()
         self.hooks = hook_counts(named)
-        self._hooks_at = next_hook()
-        self._looks = 0
+        self._all_hooks = Hooks(self.modules)
+        self.next_hook = next_hook()
+        """The number that the next hook would have got at the latest boundary."""
+        self.hooks_of_set_up: dict[tuple[str, str], int] | None = None
+        """How many hooks set-up has registered; None as `of_set_up`."""
         self._copies: dict[str, small.TensorValue] = {}
         self.changing: set[str] = set()
         """Buffers that training writes to or binds anew: a rank's own, so its journal has to hold them."""
@@ -206,12 +208,20 @@ class ModuleTree:
         return pointers(self._parts) == pointers([part for children in self._children for part in children.values()])
 
     def has_same_hooks(self) -> bool:
-        """Return whether the hooks are the same. Looks only now and then, where some hook was registered: there are many places."""
-        self._looks += 1
-        if self._looks % _LOOK_AGAIN or self._hooks_at == next_hook():
-            return True
-        self._hooks_at = next_hook()
-        return self.hooks == hook_counts([*zip(self.names, self.modules)])
+        return self._all_hooks.are_same()
+
+    def take_hooks_of(self, other: ModuleTree) -> None:
+        """Go on with what another tree of the same modules knows of hooks: those that a step registers are no state at its gate."""
+        self.hooks = other.hooks
+        self._all_hooks = other._all_hooks
+        self.next_hook = other.next_hook
+
+    def hooks_of_training(self) -> list[str]:
+        """Return the modules that training has given a hook that it keeps."""
+        known = self.hooks_of_set_up
+        if known is None:
+            return []
+        return [name for (name, kept), count in self.hooks.items() if count > known.get((name, kept), 0)]
 
     def take(self) -> TreeContent:
         """Return the tree's content. Contents between which nothing was written share their lists."""
@@ -236,7 +246,7 @@ class ModuleTree:
         buffers = self._take_buffers() if self.small_buffers else {}
         bound = self._bound
         attributes = self._attributes.take()
-        return TreeContent(self, *self._latest, buffers, bound.tensors, bound.forms, next_hook(), attributes)
+        return TreeContent(self, *self._latest, buffers, bound.tensors, bound.forms, attributes)
 
     def forms(self, content: TreeContent) -> dict[Place, TensorForm | None]:
         """Return the forms of parameters and buffers, without those that the journal of the set-up has already."""
@@ -326,8 +336,7 @@ class ModuleTree:
             if not small.fits(value, buffers[name]) or small.take(buffers[name]).data != value.data:
                 self.changing.add(name)
                 small.put(value, buffers[name])
-        if content.next_hook != next_hook():
-            remove_hooks_since(self.modules, content.next_hook)
+        self._all_hooks.put_back(self.next_hook)
 
     def _take_away_born(self) -> None:
         known = set(self.slots)
@@ -362,6 +371,8 @@ class ModuleTrees:
         self._trees: dict[int, ModuleTree] = {}
         self.changed: dict[int, ModuleTree] = {}
         """Trees that have other modules than when set-up was over, by the root's id."""
+        self.is_at_gate = False
+        """Whether the walk that is under way is one at a gate."""
         self.rebound: set[int] = set()
         """Ids of roots whose modules a new process may not have when it comes to where this one's set-up was over."""
         self._owners = Owners()
@@ -372,6 +383,16 @@ class ModuleTrees:
         made.rebound = self.rebound | self.changed.keys()
         made.data_origins = self.data_origins
         return made
+
+    def has_same_hooks(self, tree: ModuleTree) -> bool:
+        """Return whether the tree has the hooks that it had. Only boundaries ask: what a step registers goes back with it."""
+        return self.is_at_gate or tree.has_same_hooks()
+
+    def at_boundary(self) -> None:
+        """Note a boundary: hooks of modules that are registered from now on are the step's."""
+        number = next_hook()
+        for tree in self._trees.values():
+            tree.next_hook = number
 
     def look_for_owners_anew(self) -> None:
         self._owners.check_anew()
@@ -388,12 +409,15 @@ class ModuleTrees:
 
     def tree(self, root: torch.nn.Module) -> ModuleTree:
         tree = self._trees.get(id(root))
-        if tree is None or tree.root is not root or not (tree.is_current() and tree.has_same_hooks()):
+        if tree is None or tree.root is not root or not (tree.is_current() and self.has_same_hooks(tree)):
             before = tree
             tree = ModuleTree(root, self.reads)
             self._trees[id(root)] = tree
             if before is not None and before.root is root:
                 tree.of_set_up = before.of_set_up
+                tree.hooks_of_set_up = before.hooks_of_set_up
+                if self.is_at_gate:
+                    tree.take_hooks_of(before)
             tree.is_rebound = id(root) in self.rebound
             self.changed.pop(id(root), None)
             if tree.has_others_than_set_up():

@@ -12,9 +12,10 @@ import inspect
 import pickle
 import sys
 import weakref
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType
+from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from torchrelay.shim.adapters.cpython import frames as frame_access
 from torchrelay.shim.capture.state.tags import OPAQUE, REF, VALUE, WEAK
 from torchrelay.shim.capture.values import by_value, callables
 from torchrelay.shim.capture.values.alike import alike
@@ -119,7 +120,8 @@ def _find_place(module: str, qualified_name: str, wanted: CodeType) -> Place:
     """Return the function's place. Raises LookupError where it is nowhere."""
     names, _, rest = qualified_name.partition(f".{_LOCALS}.")
     if not rest:
-        raise LookupError(qualified_name)
+        code = _code_at(module, (), ())
+        return module, (), (_place_in(code.co_consts if code is not None else (), wanted),)
     outer = tuple(names.split("."))
     code = _code_at(module, outer, ())
     places = []
@@ -133,6 +135,24 @@ def _find_place(module: str, qualified_name: str, wanted: CodeType) -> Place:
     return module, outer, tuple(places)
 
 
+def _place_in(constants: tuple[Any, ...], wanted: CodeType) -> int:
+    """Return where a script that runs at its top has the code of a function. Raises LookupError where it has not."""
+    for place, constant in enumerate(constants):
+        if constant is wanted:
+            return place
+    raise LookupError(wanted.co_name)
+
+
+def _of_running(module: Any) -> CodeType | None:
+    """Return the code of a module that is being run, such as the script: of others nothing is kept."""
+    frame: FrameType | None = sys._getframe() if module is not None else None
+    while frame is not None:
+        if frame_access.is_module_frame(frame) and frame.f_globals is vars(module):
+            return frame.f_code
+        frame = frame.f_back
+    return None
+
+
 def _may_lead_to(code: Any, name: str, wanted: CodeType) -> bool:
     return isinstance(code, CodeType) and code.co_name == name and (name != wanted.co_name or code is wanted)
 
@@ -142,7 +162,7 @@ def _code_at(module: str, outer: tuple[str, ...], places: tuple[int, ...]) -> Co
     found: Any = sys.modules.get(module)
     for name in outer:
         found = vars(found).get(name) if hasattr(found, "__dict__") else None
-    code = getattr(getattr(found, "__func__", found), "__code__", None)
+    code = getattr(getattr(found, "__func__", found), "__code__", None) if outer else _of_running(found)
     for place in places:
         code = code.co_consts[place] if isinstance(code, CodeType) and place < len(code.co_consts) else None
     return code if isinstance(code, CodeType) else None

@@ -223,6 +223,8 @@ class Comparison:
     def _modules(self, then: tuple[Any, ...], now: tuple[Any, ...]) -> None:
         flags, values, buffers, forms = self._whole_tree(then)
         self._module_parts(then[7], now[7])
+        if self._read is None and (then[0] < 0 or self._has_base(then)):  # at a gate there are those of the step, too
+            self._hooks(tree_of(self._trees, then[0])[6] if self._has_base(then) else then[6], now[6])
         if flags is not None and flags != now[1]:
             self._differ(("training",), "switched otherwise in some module", "not as it was")
         for (name, key), value in values.items():
@@ -253,9 +255,21 @@ class Comparison:
                 else:
                     self._differ((*_names(owner), name), "a module", "not there")
 
+    def _hooks(self, then: dict[tuple[str, str], int], now: dict[tuple[str, str], int]) -> None:
+        """Compare how many hooks modules have."""
+        for name, kept in then.keys() | now.keys():
+            was = then.get((name, kept), 0)
+            count = now.get((name, kept), 0)
+            if was != count:
+                self._differ((*_names(name), kept), f"of {was} hooks", f"of {count}")
+
+    def _has_base(self, content: tuple[Any, ...]) -> bool:
+        """Return whether the journal of the set-up has the tree."""
+        return bool(0 <= content[0] < len(self._trees))
+
     def _whole_tree(self, content: tuple[Any, ...]) -> tuple[Any, dict[Any, Any], dict[str, Any], dict[Any, Any]]:
         place, flags, values, buffers, _, forms, *_ = content
-        if place < 0 or place >= len(self._trees):
+        if not self._has_base(content):
             return flags, values, buffers, forms
         _, first_flags, first_values, first_buffers, _, first_forms, *_ = tree_of(self._trees, place)
         first_values = {slot: _as_written(value) for slot, value in first_values.items()}

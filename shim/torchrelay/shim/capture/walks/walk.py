@@ -60,6 +60,7 @@ class Walk:
         Where a part of an owner, such as a parameter group, was met before its owner, the walk is done once more, and leaves such
         parts to their owners: what an object is, and by which path it is known, does not depend on what else holds it.
         """
+        self.trees.is_at_gate = self._before is not None
         self._go(frames, module_globals)
         self._parts = owners.parts_met_elsewhere(self.state)
         if self._parts:

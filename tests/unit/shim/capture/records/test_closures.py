@@ -4,6 +4,8 @@ import io
 import sys
 import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -202,3 +204,26 @@ def test_a_function_with_variables_of_code_that_goes_on_is_refused_in_place_of_a
     with pytest.raises(StateMismatchError, match="function"):
         rebuild.check_complete()
     factor = 3
+
+
+def test_a_lambda_at_the_top_of_a_script_takes_the_place_of_another_one() -> None:
+    text = "rule = lambda step: step\nif trained: rule = lambda step: step * 5\nrun(globals())"
+    code = compile(text, "script.py", "exec")
+    module = ModuleType("script_at_its_top")
+    other = {"rule": None}
+
+    def run(names: dict[str, Any]) -> None:
+        if names["trained"]:
+            carry({"rule": names["rule"]}, other)
+        else:
+            other["rule"] = names["rule"]
+
+    sys.modules[module.__name__] = module
+    try:
+        for trained in (False, True):
+            vars(module).update(trained=trained, run=run)
+            exec(code, vars(module))
+    finally:
+        del sys.modules[module.__name__]
+    rule: Any = other["rule"]
+    assert rule(2) == 10

@@ -1,0 +1,34 @@
+"""Names that training lets mean other functions, classes and modules do so in a new process, and hooks stay where they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from faults.conftest import Undisturbed
+from support.relay_run import assert_unharmed, relay
+
+RANKS = 2
+FAULTS = ["kill:rank=1,step=9,phase=backward", "kill:rank=0,step=14,phase=after-step"]
+
+
+@pytest.mark.slow
+def test_a_rank_whose_names_mean_something_else_is_replaced(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    run = relay(tmp_path, "bound_anew.py", ranks=RANKS, spares=2, inject=FAULTS)
+    assert_unharmed(run, undisturbed("bound_anew.py", ranks=RANKS), RANKS, FAULTS, 2)
+
+
+@pytest.mark.slow
+def test_hooks_that_each_step_removes_are_no_obstacle(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    script = "hooks_of_training.py"
+    run = relay(tmp_path, script, "removes", ranks=RANKS, spares=2, inject=FAULTS)
+    assert_unharmed(run, undisturbed(script, "removes", ranks=RANKS), RANKS, FAULTS, 2)
+
+
+@pytest.mark.slow
+def test_no_rank_is_replaced_as_long_as_training_keeps_a_hook(tmp_path: Path) -> None:
+    run = relay(tmp_path, "hooks_of_training.py", "keeps", ranks=RANKS, spares=1, inject=FAULTS[:1])
+    assert run.status != 0, run.told()
+    assert run.committed() == [], run.told()
+    reports = [event for event in run.named("rank_report") if event["rank"] == 0]
+    assert any("training has registered a hook" in text for text in reports[-1]["unprotected"]), reports[-1]

@@ -66,11 +66,9 @@ class CollectiveSide:
         self._begun.pop(work)
 
     def look_for_open(self) -> None:
-        """Report, when a step begins, a collective that goes on: nobody knows what its tensors hold at this moment."""
-        for work in self._begun.objects():
-            place = self._begun.get(work)
-            if place is not None and not work.is_completed():
-                self._engine.reporter.collective_goes_on(place)
+        """Report, when a step begins, a collective that nobody has waited for: its result is in no record."""
+        for place in self._begun.values():
+            self._engine.reporter.collective_goes_on(place)
 
     # What is recorded.
 

@@ -312,11 +312,7 @@ def _find(cls: type) -> Kind:  # noqa: C901 - one question after the other, in t
         return Kind.ATTRS
     if is_shared_value(cls):
         return Kind.SHARED_VALUE
-    if issubclass(cls, io.IOBase) and cls.__module__ in _READ_BY_PLACE and cls not in (io.BytesIO, io.StringIO):
-        return Kind.READ_FILE
     module = cls.__module__ or ""
-    if module in ("_csv", "csv") and hasattr(cls, "__next__"):
-        return Kind.UNKNOWN  # a reader, which is somewhere in a file
     if _is_machinery(module) and not _says_that_it_has_state(cls):
         return Kind.OPAQUE
     if module == "argparse" and cls.__name__ != "Namespace":

@@ -93,7 +93,7 @@ def test_a_new_process_without_a_hook_of_training_is_refused_and_it_is_told_befo
     begin_set_up(take({"model": model}, trees))
     model[0].register_forward_hook(note)
     state = take({"model": model}, trees)
-    assert state.nodes[1].content.tree.hooks_of_training() == ["0"]
+    assert state.nodes[2].content.tree.hooks_of_training() == ["0"]
     with pytest.raises(StateMismatchError, match="registered some"):
         carry({"model": model}, {"model": nn.Sequential(nn.Linear(2, 2))})
 
@@ -116,6 +116,6 @@ def test_what_a_step_registers_is_not_looked_at_at_its_gate() -> None:
     state = take(names, trees)
     model[0].register_forward_hook(note)
     at_gate = Rewalk(trees, state, at_gate=True).run([], {"script": names})
-    assert at_gate.nodes[1].content.tree is state.nodes[1].content.tree
+    assert at_gate.nodes[2].content.tree is state.nodes[2].content.tree
     with pytest.raises(WalkAnew):
         Rewalk(trees, state, at_gate=False).run([], {"script": names})

@@ -4,7 +4,6 @@ import io
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 

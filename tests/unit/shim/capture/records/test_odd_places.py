@@ -210,4 +210,4 @@ def test_names_that_training_lets_mean_something_else_go_back_and_come_over() ->
 
 def test_what_is_bound_under_its_own_name_is_no_state() -> None:
     state = take({"first": first, "Warm": Warm, "numpy": numpy, "tanh": torch.tanh})
-    assert [node.content for node in state.nodes] == [{}]
+    assert [node.content for node in state.nodes] == [{}, {}]

@@ -246,6 +246,7 @@ class Encoder:
         if cls is types.MethodType:
             return (METHOD, self.value(value.__self__), value.__func__.__name__)
         if cls is functools.partial:
+            self.weak = self.weak or bool(value.keywords)  # it can be written to while its holder stays as it is
             return (PARTIAL, self.value(value.func), self.items(list(value.args)), self.mapping(value.keywords))
         return None
 

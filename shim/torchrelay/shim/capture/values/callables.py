@@ -35,6 +35,7 @@ _WRAPS = {
 }
 LINES = "lines"
 """Stands for what a reader of CSV draws from, which has no name there."""
+_MAY_BE_ALIAS = (FunctionType, BuiltinFunctionType, type)
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
@@ -191,11 +192,13 @@ def has_state(function: FunctionType) -> bool:
 
 
 def class_state(cls: type) -> dict[str, Any]:
-    """Return the class attributes that are data, and methods with something behind them."""
+    """Return the class attributes that are data, functions and classes of another name, and methods with something behind them."""
     found = {}
     for name, value in vars(cls).items():
         kind = kind_of(type(value))
-        if kind is Kind.FUNCTION or kind is Kind.THROUGH:
+        if isinstance(value, _MAY_BE_ALIAS) and not name.startswith("__") and is_alias(name, value):
+            found[name] = value
+        elif kind is Kind.FUNCTION or kind is Kind.THROUGH:
             inner = [value] if kind is Kind.FUNCTION else [v for _, v in parts(value)]
             if any(type(f) is FunctionType and is_users_function(f) and has_state(f) for f in inner):
                 found[name] = value

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import pickle
 from typing import Any, NamedTuple
 
 import numpy
+import pytest
 import torch
 import torch.distributed as dist
-from support.host_state import carry, take
+from support.host_state import carry, journal, no_saves, take
 
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import encode, undo
+from torchrelay.shim.capture.records.rebuild import StateRebuild
 from torchrelay.shim.capture.state.change_detection import WalkAnew
+from torchrelay.shim.capture.values import callables
+from torchrelay.shim.capture.state.process_settings import ProcessSettings
 from torchrelay.shim.capture.walks.rewalk import Rewalk
 from torchrelay.shim.script.completed_collective import CompletedCollective
 
@@ -211,3 +217,39 @@ def test_names_that_training_lets_mean_something_else_go_back_and_come_over() ->
 def test_what_is_bound_under_its_own_name_is_no_state() -> None:
     state = take({"first": first, "Warm": Warm, "numpy": numpy, "tanh": torch.tanh})
     assert [node.content for node in state.nodes] == [{}, {}]
+
+
+def test_keywords_of_a_partial_function_that_training_writes_to_are_written_anew() -> None:
+    rule = functools.partial(first, value=1.0)
+    names = {"trainer": [rule]}
+    trees = ModuleTrees()
+    base = take(names, trees)
+    encode.encode(base)
+    rule.keywords["value"] = 4.0
+    state = Rewalk(trees, base, at_gate=False).run([], {"script": names})
+    target: dict[str, Any] = {"trainer": [functools.partial(first, value=1.0)]}
+    rebuild = StateRebuild([], {"script": target}, no_saves, settings=ProcessSettings())
+    rebuild.resolve(encode.decode(encode.encode(state)))
+    rebuild.fill()
+    assert target["trainer"][0]() == 4.0
+
+
+class Options:
+    loss: Any = torch.tanh
+    wrapper: Any = Warm
+
+    def first(self) -> None: ...
+
+
+def test_what_attributes_of_a_class_mean_goes_back_and_comes_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callables, "is_users_class", lambda cls: cls is Options)
+    state = take({"options": Options})
+    monkeypatch.setattr(Options, "loss", second)
+    monkeypatch.setattr(Options, "wrapper", Trained)
+    written = journal({"options": Options})
+    undo.undo(state)
+    assert (Options.loss, Options.wrapper) == (torch.tanh, Warm)
+    rebuild = StateRebuild([], {"script": {"options": Options}}, no_saves, settings=ProcessSettings())
+    rebuild.resolve(encode.decode(pickle.loads(written)))
+    rebuild.fill()
+    assert (Options.loss, Options.wrapper) == (second, Trained)

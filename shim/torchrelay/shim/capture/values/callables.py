@@ -126,10 +126,10 @@ def is_hidden(value: Any) -> bool:
 
 def is_alias(name: str, value: Any) -> bool:
     """Return whether a name means a function, a class or a module that has another name of its own, or none."""
-    if kind_of(type(value)) is Kind.OPAQUE and not isinstance(value, ModuleType):
-        return False
     own = getattr(value, "__name__", None)
-    return not isinstance(own, str) or own.rpartition(".")[2] != name
+    if not isinstance(own, str):
+        return kind_of(type(value)) is not Kind.OPAQUE
+    return own.rpartition(".")[2] != name
 
 
 def cells(function: FunctionType) -> dict[str, Any]:

@@ -204,14 +204,24 @@ def second(value: float) -> float:
 
 def test_names_that_training_lets_mean_something_else_go_back_and_come_over() -> None:
     names: dict[str, Any] = {"loss": first, "made": None, "act": torch.tanh, "lib": numpy, "rule": Warm, "first": first}
+    names["wave"] = numpy.sin
     target = dict(names)
     state = take(names)
     names.update({"loss": second, "made": second, "act": torch.sigmoid, "lib": torch, "rule": Trained})
+    names["wave"] = numpy.cos
     changed = dict(names)
     carry(names, target)
     assert target == changed
     undo.undo(state)
-    assert names == {**target, "loss": first, "made": None, "act": torch.tanh, "lib": numpy, "rule": Warm}
+    assert names == {
+        **target,
+        "loss": first,
+        "made": None,
+        "act": torch.tanh,
+        "lib": numpy,
+        "rule": Warm,
+        "wave": numpy.sin,
+    }
 
 
 def test_what_is_bound_under_its_own_name_is_no_state() -> None:

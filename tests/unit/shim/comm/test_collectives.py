@@ -74,7 +74,7 @@ class FakeEngine:
         self.aside.append(work)
 
     def waited_for(self, work: Any) -> None:
-        self.aside.remove(work)
+        self.aside = [other for other in self.aside if other is not work]
 
     def interrupted(self, error: RuntimeError) -> None:
         self.interruptions.append(error)

@@ -41,7 +41,9 @@ def _same(trees: ModuleTrees, node: StateNode) -> bool:
 
 
 def _undo(node: StateNode) -> None:
-    if type(node.obj) is not node.seen:
+    if (
+        node.seen is not None and type(node.obj) is not node.seen
+    ):  # None where no walk has made the node: an item of the data
         object.__setattr__(node.obj, "__class__", node.seen)
     set_attributes(node.obj, node.content, remove_new=True)
 

@@ -17,8 +17,8 @@ from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import encode, undo
 from torchrelay.shim.capture.records.rebuild import StateRebuild
 from torchrelay.shim.capture.state.change_detection import WalkAnew
-from torchrelay.shim.capture.values import callables
 from torchrelay.shim.capture.state.process_settings import ProcessSettings
+from torchrelay.shim.capture.values import callables
 from torchrelay.shim.capture.walks.rewalk import Rewalk
 from torchrelay.shim.script.completed_collective import CompletedCollective
 

@@ -178,6 +178,10 @@ class Layouts:
         self._settled: Known | None = None
         """The latest known layouts, if nothing changes in them any more."""
         self._ready: weakref.WeakKeyDictionary[DistributedDataParallel, ReadyOrder] = weakref.WeakKeyDictionary()
+        self._new: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
+        """Wrappers whose reducer a migration has made anew, and that has not rebuilt its buckets."""
+        self._is_half_done = False
+        """Whether a rebuild has failed: the reducers must not be asked until they are made anew."""
         self.bypassed: list[DistributedDataParallel] = []
         """Wrappers that did not average the gradients of the step whose gate was passed last."""
 
@@ -197,6 +201,20 @@ class Layouts:
     def gate_passed(self) -> None:
         self.bypassed = [ddp for ddp, ready in self._ready.items() if ready.bypassed]
 
+    def rebuild(self) -> None:
+        """Let reducers that were made anew rebuild their buckets now that their first backward is over.
+
+        All ranks have come to this gate. Torch would do it in the next forward, which may be one that it must not be done in: an evaluation
+        that switches gradients on. Where a rank is lost meanwhile, the migration makes all reducers anew.
+        """
+        for ddp in [*self._new]:
+            try:
+                if ddp.reducer._rebuild_buckets():
+                    self._new.discard(ddp)
+            except RuntimeError:
+                self._new.clear()
+                self._is_half_done = True
+
     def note(self, boundary: int) -> None:
         """Note the layouts at a boundary, or in the gate before it.
 
@@ -205,6 +223,7 @@ class Layouts:
         before = self._latest()
         wrappers = self.wrappers.numbered()
         settled = before is self._settled and before.keys() == {number for number, _ in wrappers}
+        settled = settled or self._is_half_done
         now = before if settled else self._look(before, wrappers)
         kept = self._known.get(boundary - 1)
         self._known = {boundary: now} if kept is None else {boundary - 1: kept, boundary: now}
@@ -220,6 +239,7 @@ class Layouts:
             now[number] = KnownLayout(present, rebuilt, min(ready.forwards, _SETTLED))
             if rebuilt:
                 ready.close()
+                self._new.discard(ddp)
         if all(known.rebuilt for known in now.values()):
             self._settled = now
         return now
@@ -239,6 +259,9 @@ class Layouts:
         self._be_at(self._known[target])
 
     def _be_at(self, known: Known) -> None:
+        """Note that all reducers were made anew, with these layouts."""
+        self._is_half_done = False
+        self._new = weakref.WeakSet(ddp for _, ddp in self.wrappers.numbered() if not ddp.static_graph)
         for number, ddp in self.wrappers.numbered():
             if ddp.static_graph and number in known:
                 self._ready[ddp].be_at(known[number].forwards)
@@ -267,9 +290,9 @@ class Layouts:
         for number, ddp in self.wrappers.numbered():
             if ddp.static_graph and number in known:
                 _static_reducer(ddp, known[number])
-                self._ready[ddp].be_at(known[number].forwards)
             else:
                 _begin_again(ddp, known.get(number, _NOTHING).layout)
+        self._be_at(known)
 
     def _latest(self) -> Known:
         return self._known[max(self._known)] if self._known else {}

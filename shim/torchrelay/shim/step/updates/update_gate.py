@@ -116,6 +116,7 @@ class UpdateGate:
             engine.keeper.meet()
             yes, busy = engine.keeper.asks(number)
             engine.keeper.agreed(engine.comms.gate(number, yes=yes, busy=busy))
+        engine.layouts.rebuild()
         if engine.comms.lifted:
             engine.unprotected.trains_unevenly(engine.comms.lifted)
 

@@ -469,6 +469,7 @@ MAKERS = {
         tiny_unseen.shaken_molecules,
         tiny_unseen.taught_talks,
         tiny_unseen.digits_in_a_row,
+        tiny_unseen.crawled_lines,
         tiny_unseen.told_and_mixed_pictures,
     )
 }

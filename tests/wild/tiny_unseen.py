@@ -239,3 +239,55 @@ def digits_in_a_row(folder: Path) -> None:
     mnist(folder)
     (folder / "data" / "mnist").mkdir()
     (folder / "data" / "MNIST").rename(folder / "data" / "mnist" / "MNIST")
+
+
+PROCESSOR = '''"""A processor, asked as a graphics card is."""
+
+import types
+
+import torch.nn.functional as F
+from torch.nn.attention.flex_attention import create_mask
+
+
+def get_device_name(device=None):
+    return "cpu"
+
+
+def current_device():
+    return 0
+
+
+def get_device_properties(device=None):
+    return types.SimpleNamespace(total_memory=1 << 30, name="cpu")
+
+
+def memory_stats(device=None):
+    return {}
+
+
+def device_count():
+    return 2
+
+
+def _nothing(*args, **kwargs):
+    return None
+
+
+reset_peak_memory_stats = empty_cache = synchronize = set_device = _nothing
+
+
+def attended(q, k, v, score_mod=None, block_mask=None, scale=None, enable_gqa=False, **rest):
+    mask = create_mask(block_mask.mask_mod, 1, 1, q.shape[-2], k.shape[-2], device="cpu")
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=enable_gqa), None
+'''
+
+
+def crawled_lines(folder: Path) -> None:
+    """Make texts where torchtitan's tests keep theirs, and a module that answers for a graphics card."""
+    from tiny_data import text
+
+    place = folder / "tests" / "assets" / "c4_test"
+    place.mkdir(parents=True, exist_ok=True)
+    rows = [json.dumps({"text": text(60 + n % 40, 40 * n), "url": "", "timestamp": ""}) for n in range(200)]
+    (place / "data.json").write_text("\n".join(rows) + "\n")
+    (folder / "processor_as_device.py").write_text(PROCESSOR)

@@ -22,6 +22,7 @@ import tiny_sets
 import tiny_strangers
 import tiny_tasks
 import tiny_texts
+import tiny_unseen
 import tiny_views
 import tiny_visitors
 
@@ -461,6 +462,15 @@ MAKERS = {
         tiny_visitors.heard_words,
         tiny_visitors.numbered_words,
         tiny_visitors.answered_questions,
+        tiny_unseen.flowing_fields,
+        tiny_unseen.represented_pictures,
+        tiny_unseen.known_voices,
+        tiny_unseen.hidden_words,
+        tiny_unseen.shaken_molecules,
+        tiny_unseen.taught_talks,
+        tiny_unseen.digits_in_a_row,
+        tiny_unseen.crawled_lines,
+        tiny_unseen.told_and_mixed_pictures,
     )
 }
 

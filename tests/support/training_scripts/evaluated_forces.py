@@ -1,4 +1,4 @@
-"""Forces are derivatives of an energy, also where the model is evaluated: its forward switches gradients on, and the wrapper sees that.
+"""Forces are derivatives of an energy, also where the model is evaluated: its forward switches gradients on.
 
 Usage: evaluated_forces.py OUT
 """

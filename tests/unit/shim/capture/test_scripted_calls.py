@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -46,6 +47,16 @@ def test_the_first_call_rounds_otherwise(calls: ScriptedCalls, x: torch.Tensor) 
     found = fresh(scripted(gelu), x)
     assert found[0] != found[1], "without this all else here would be for nothing"
     assert len({*found[1:]}) == 1
+
+
+def test_under_the_old_executor_calls_do_not_depend_on_earlier_ones(
+    calls: ScriptedCalls, x: torch.Tensor, request: pytest.FixtureRequest
+) -> None:
+    for put in (torch._C._jit_set_profiling_mode, torch._C._jit_set_profiling_executor):
+        request.addfinalizer(partial(put, put(False)))
+    function = scripted(gelu)
+    assert len({*fresh(function, x)}) == 1
+    assert len({*fresh(function, x)}) == 1, "forgetting is refused by torch there, and nothing has to be forgotten"
 
 
 @pytest.mark.parametrize("count", range(CALLS))

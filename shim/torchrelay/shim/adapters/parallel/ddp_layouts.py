@@ -204,8 +204,8 @@ class Layouts:
     def rebuild(self) -> None:
         """Let reducers that were made anew rebuild their buckets now that their first backward is over.
 
-        All ranks have come to this gate. Torch would do it in the next forward, which may be one that it must not be done in: an evaluation
-        that switches gradients on. Where a rank is lost meanwhile, the migration makes all reducers anew.
+        All ranks have come to this gate. Torch would do it in the next forward, which may be one that it must not be done in: an
+        evaluation that switches gradients on. Where a rank is lost meanwhile, the migration makes all reducers anew.
         """
         for ddp in [*self._new]:
             try:

@@ -20,6 +20,7 @@ from torchrelay.shim.script.hidden_frames import hide_all
 
 _CLASSES: tuple[Any, ...] = (torch._C.ScriptFunction, torch._C.ScriptMethod)
 _PLAIN = {cls: cls.__call__ for cls in _CLASSES}
+_OLD_EXECUTOR = "Not Implemented for Legacy Executor"
 _FLUSH = "_debug_flush_compilation_cache"
 
 
@@ -57,7 +58,16 @@ def call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def forget_compiled(function: Any) -> None:
-    getattr(function, _FLUSH)()
+    """Forget what was compiled for the function.
+
+    Under TorchScript's old executor (`torch._C._jit_set_profiling_executor(False)`) that does not depend on how often it was called:
+    it compiles once for each form of its arguments, and there is nothing to forget.
+    """
+    try:
+        getattr(function, _FLUSH)()
+    except RuntimeError as error:
+        if _OLD_EXECUTOR not in str(error):
+            raise
 
 
 def is_traced() -> bool:

@@ -60,8 +60,8 @@ def call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def forget_compiled(function: Any) -> None:
     """Forget what was compiled for the function.
 
-    Under TorchScript's old executor (`torch._C._jit_set_profiling_executor(False)`) that does not depend on how often it was called:
-    it compiles once for each form of its arguments, and there is nothing to forget.
+    Under TorchScript's old executor (`torch._C._jit_set_profiling_executor(False)`) that does not depend on earlier calls: it is
+    compiled once for each form of its arguments, and there is nothing to forget.
     """
     try:
         getattr(function, _FLUSH)()

@@ -36,6 +36,7 @@ class Bar(threading.Thread):
         super().__init__(daemon=True)
         self.every_s = every_s
         self.done = 0
+        self.is_due = False
         self.columns = [Column(), Column()]
 
     def run(self):
@@ -47,6 +48,7 @@ class Bar(threading.Thread):
         for column in self.columns:
             column.drawn_s = time.monotonic()
             column.cache[0] = (column.drawn_s, Drawn(f"{self.done} of {STEPS}"))
+        self.is_due = False
 
 
 def main():
@@ -71,6 +73,7 @@ def main():
         optimizer.step()
         losses.append(float(loss))
         bar.done += 1
+        bar.is_due = True
     final_state.write(out, losses, model, optimizer, done=bar.done)
     dist.destroy_process_group()
 

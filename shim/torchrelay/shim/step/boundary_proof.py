@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import rng
+from torchrelay.shim.capture.handlers import SAME
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import undo
 from torchrelay.shim.capture.records.compare import Comparison
@@ -55,8 +56,9 @@ def check_gone_back(engine: Engine, commit: BoundarySnapshot) -> None:
             found.append(Difference("a random generator of the process", "as at the boundary", "another one"))
         return found
 
-    def undo_again() -> None:
+    def undo_again() -> set[str]:
         number_of = {there: number for number, there in seen.partner.items()}
+        put = set()
         for difference in seen.found:
             number = number_of.get(difference.node, -1)
             if number < 0 or then.nodes[number].kind not in _PUT_BY_THEMSELVES:
@@ -64,6 +66,9 @@ def check_gone_back(engine: Engine, commit: BoundarySnapshot) -> None:
             for place in (number, then.nodes[number].parent):  # its holder, too, where it is another object by now
                 if place >= 0 and then.nodes[place].kind in _PUT_BY_THEMSELVES:
                     undo.undo_node(then.nodes[place])
+            if SAME[then.nodes[number].kind](engine.trees, then.nodes[number]):
+                put.add(difference.path)
+        return put
 
     found = written_meanwhile.settled(compare, undo_again)
     if found:
@@ -87,9 +92,9 @@ class _Seen:
         self.partner = comparison.partner
         return self.found
 
-    def put_back(self) -> None:
-        """Put what differs back. Raises CannotPutError."""
-        put_entries(self.then, self.now, self.partner, self.found)
+    def put_back(self) -> set[str]:
+        """Put what differs back. Return the paths of what was as it should be right afterwards. Raises CannotPutError."""
+        return put_entries(self.then, self.now, self.partner, self.found)
 
 
 def check_entered(

@@ -2,21 +2,21 @@
 
 A progress bar that a thread draws keeps when it was drawn, and goes on to be drawn beside a migration. What such a thread has
 written is not as the boundary has it by the time that somebody looks. So there has to be a look that finds no difference at all, or
-only what such a thread writes faster than anybody can look: a value that was put back again and again, and each time was another
-one at the next look. It is what the thread makes of it, in any run.
+only what such a thread writes faster than anybody can look: a value that was put back again and again, was seen to be in its place
+then, and was another one at the next look. It is what the thread makes of it, in any run.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from torchrelay.shim.capture.records.difference import Difference
 from torchrelay.shim.capture.records.put_entries import CannotPutError
 
 _ROUNDS = 20
 _REWRITTEN = 5
-"""So many looks in a row have to find a new value in the same place, which was put back before each."""
+"""So many looks in a row have to find another value in the same place, where it was put back and seen before each."""
 _OWN = "torchrelay-"
 """How the names of torchrelay's threads begin."""
 
@@ -28,20 +28,25 @@ def others_run() -> bool:
 
 
 def settled(
-    look: Callable[[], Sequence[Difference]], put_back: Callable[[], None], run: Callable[[], bool] = others_run
+    look: Callable[[], Sequence[Difference]],
+    put_back: Callable[[], Collection[str]],
+    run: Callable[[], bool] = others_run,
 ) -> list[Difference]:
-    """Return what still differs once what other threads have written was put back. `put_back`: what the last look has found."""
+    """Return what still differs once what other threads have written was put back.
+
+    `put_back`: puts back what the last look has found, and returns the paths of what was as it should be right afterwards.
+    """
     found = [*look()]
-    values: dict[str, list[str]] = {}
+    times: dict[str, int] = {}
     for _ in range(_ROUNDS):
         if not found or not run():
             break
         try:
-            put_back()
+            put = put_back()
         except CannotPutError:
             break
         found = [*look()]
-        values = {each.path: [*values.get(each.path, []), each.now][-_REWRITTEN:] for each in found}
-        if all(len({*values[each.path]}) == _REWRITTEN for each in found):
+        times = {each.path: times.get(each.path, 0) + 1 for each in found if each.path in put}
+        if all(times.get(each.path, 0) >= _REWRITTEN for each in found):
             return []
     return found

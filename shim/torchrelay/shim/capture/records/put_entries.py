@@ -7,8 +7,9 @@ from typing import Any
 
 from torchrelay.shim.capture.records.difference import Difference
 from torchrelay.shim.capture.records.encode import EncodedNode
+from torchrelay.shim.capture.state.edges import same_items, same_mapping
 from torchrelay.shim.capture.state.host_state import HostState, Inside
-from torchrelay.shim.capture.state.parts import set_attributes
+from torchrelay.shim.capture.state.parts import attributes, set_attributes
 from torchrelay.shim.capture.state.tags import REF, TUPLE
 from torchrelay.shim.capture.values.base_types import (
     deque_items,
@@ -28,17 +29,21 @@ class CannotPutError(Exception):
 
 def put_entries(
     then: Sequence[EncodedNode], now: HostState, partner: Mapping[int, int], found: Sequence[Difference]
-) -> None:
+) -> set[str]:
     """Put each entry that differs, as `then` has it. `partner`: node of `then` -> node of `now`.
 
-    Raises CannotPutError where one of them cannot be put by itself; others may have been put by then.
+    Returns the paths of those that were as recorded right afterwards. Raises CannotPutError where one of them cannot be put by
+    itself; others may have been put by then.
     """
     number_of = {there: number for number, there in partner.items()}
+    put = set()
     for difference in found:
         number = number_of.get(difference.node)
         if number is None:
             raise CannotPutError(difference.path)
-        _put(then[number], now.nodes[difference.node].obj, _own_key(difference.key), now, partner)
+        if _put(then[number], now.nodes[difference.node].obj, _own_key(difference.key), now, partner):
+            put.add(difference.path)
+    return put
 
 
 def _own_key(key: Any) -> Any:
@@ -48,18 +53,26 @@ def _own_key(key: Any) -> Any:
     return key
 
 
-def _put(node: EncodedNode, obj: Any, key: Any, now: HostState, partner: Mapping[int, int]) -> None:
+def _put(node: EncodedNode, obj: Any, key: Any, now: HostState, partner: Mapping[int, int]) -> bool:
+    """Put one entry. Return whether it was there right afterwards."""
     content = node.content
     if node.kind is Kind.ATTRS and key in content:
-        set_attributes(obj, {key: _value(content[key], now, partner)}, remove_new=False)
-    elif node.kind is Kind.DICT:
-        put_dict_items(obj, _items(content, dict_items(obj), key, now, partner))
-    elif node.kind is Kind.LIST and isinstance(content, list):
-        put_list_items(obj, _sequence(content, list_items(obj), key, now, partner))
-    elif node.kind is Kind.DEQUE:
-        put_deque_items(obj, _sequence(content, deque_items(obj), key, now, partner))
-    else:
-        raise CannotPutError(str(key))
+        value = _value(content[key], now, partner)
+        set_attributes(obj, {key: value}, remove_new=False)
+        return attributes(obj).get(key) is value
+    if node.kind is Kind.DICT:
+        items = _items(content, dict_items(obj), key, now, partner)
+        put_dict_items(obj, items)
+        return same_mapping(dict_items(obj), items)
+    if node.kind is Kind.LIST and isinstance(content, list):
+        entries = _sequence(content, list_items(obj), key, now, partner)
+        put_list_items(obj, entries)
+        return same_items(list_items(obj), entries)
+    if node.kind is Kind.DEQUE:
+        entries = _sequence(content, deque_items(obj), key, now, partner)
+        put_deque_items(obj, entries)
+        return same_items(deque_items(obj), entries)
+    raise CannotPutError(str(key))
 
 
 def _items(

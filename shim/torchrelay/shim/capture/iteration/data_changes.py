@@ -84,7 +84,14 @@ def _is_light(value: Any) -> bool:
         return bool(value.nbytes <= _MOST_TENSOR_BYTES and (kind is Kind.TENSOR or value.dtype.kind != "O"))
     if kind in (Kind.FUNCTION, Kind.CLASS):
         return is_importable(value)
+    if kind is Kind.MODULE:
+        return _is_transform(value)
     return kind in _MARKS and (kind not in _ITEMS or len(value) <= _LONG)
+
+
+def _is_transform(module: Any) -> bool:
+    """Return whether a module is none that learns: such a one goes by its owner."""
+    return next(module.parameters(), None) is None
 
 
 def _names(owner: Any) -> set[str]:
@@ -310,6 +317,7 @@ _MARKS: Mapping[Kind, Callable[[_Mark, Any], Any]] = {
     Kind.SET: _of_set,
     Kind.ATTRS: lambda mark, value: mark.mapping(attributes(value)),
     Kind.DATASET: lambda mark, value: mark.mapping(attributes(value)),
+    Kind.MODULE: lambda mark, value: mark.mapping(attributes(value)) if _is_transform(value) else id(value),
     Kind.TENSOR: _of_tensor,
     Kind.NDARRAY: _of_array,
     **dict.fromkeys(_BY_ITSELF, lambda mark, value: None),

@@ -245,3 +245,25 @@ def test_what_is_written_between_two_draws_in_this_process_is_state(changes: Dat
     data.labels.mul_(2)
     changes.drawn(data)
     assert [*data_changes.carried(data)] == ["labels"]
+
+
+class Turned(torch.nn.Module):
+    def __init__(self, degrees: float) -> None:
+        super().__init__()
+        self.degrees = [-degrees, degrees]
+
+
+def test_a_data_set_with_modules_that_do_not_learn_is_little(changes: DataChanges) -> None:
+    samples = Samples()
+    samples.transform = torch.nn.Sequential(Turned(15.0))  # type: ignore[attr-defined]  # as scripts give a data set one
+    assert data_changes.is_light(samples)
+    samples.transform.append(torch.nn.Linear(2, 2))  # type: ignore[attr-defined]  # see above
+    assert not data_changes.is_light(samples)
+
+
+def test_a_change_of_a_module_that_does_not_learn_is_one_of_the_data_set(changes: DataChanges) -> None:
+    turned, mark = Turned(15.0), data_changes._Mark
+    before = mark().of(turned)
+    assert mark().of(turned) == before
+    turned.degrees[1] = 0.0
+    assert mark().of(turned) != before

@@ -49,11 +49,12 @@ _without_slots: dict[type, bool] = {}
 
 
 def only_fields(cls: type) -> bool:
-    """Return whether the attributes of instances are all in their `__dict__`."""
+    """Return whether the attributes of instances are all in their `__dict__`, and the class lets that be read."""
     known = _without_slots.get(cls)
     if known is None:
         slots = {name for c in cls.__mro__ for name in _slots(c)} - {"__dict__", "__weakref__"}
-        known = _without_slots[cls] = cls.__dictoffset__ != 0 and not slots
+        is_readable = cls.__getattribute__ is object.__getattribute__  # numpy's `npz.f` looks each name up in a file
+        known = _without_slots[cls] = cls.__dictoffset__ != 0 and not slots and is_readable
     return known
 
 

@@ -263,3 +263,21 @@ def test_what_attributes_of_a_class_mean_goes_back_and_comes_over(monkeypatch: p
     rebuild.resolve(encode.decode(pickle.loads(written)))
     rebuild.fill()
     assert (Options.loss, Options.wrapper) == (second, Trained)
+
+
+def test_an_object_that_answers_for_no_name_is_carried() -> None:
+    """As numpy's `npz.f` does, of which each attribute is an array of the file."""
+
+    class Answers:
+        def __getattribute__(self, name: str) -> Any:
+            raise AttributeError(name)
+
+    then = Answers()
+    object.__getattribute__(then, "__dict__")["value"] = 1
+    names = {"bag": then}
+    trees = ModuleTrees()
+    state = take(names, trees)
+    Rewalk(trees, state, at_gate=False).run([], {"script": names})
+    object.__getattribute__(then, "__dict__")["value"] = 2
+    undo.undo(state)
+    assert object.__getattribute__(then, "__dict__") == {"value": 1}

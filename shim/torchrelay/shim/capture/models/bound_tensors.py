@@ -28,6 +28,8 @@ Place = tuple[str, str, str]
 _ADDRESS = torch.Tensor.data_ptr
 _STRIDE = torch.Tensor.stride
 _OF_TORCH = frozenset({torch.Tensor, torch.nn.Parameter})
+_OF_PICTURES = 4
+"""Dimensions of weights that may lie in memory as `channels_last`."""
 _REQUIRES_GRAD = attrgetter("requires_grad")
 
 
@@ -83,6 +85,14 @@ def _strides(tensor: torch.Tensor) -> tuple[int, ...]:
     return () if part is None or is_freed(part) else strides_of(part)
 
 
+def _may_get_other_strides(tensor: torch.Tensor) -> bool:
+    """Return whether computing with the tensor may give one in other strides: to look at each one would cost too much.
+
+    That is one in an order of its own, one whose order is not told by its strides, or an average that steps bind anew.
+    """
+    return tensor.dim() >= _OF_PICTURES or (tensor.dim() > 1 and not (tensor.requires_grad and tensor.is_contiguous()))
+
+
 def shape_of(tensor: torch.Tensor) -> tuple[int, ...] | None:
     """Return the shape of this rank's part; None for a tensor that has no shape yet."""
     return None if is_lazy(tensor) else tuple(local(tensor).shape)
@@ -118,7 +128,7 @@ class BoundTensors:
         self.parameters: list[torch.Tensor] = []
         self._flags: list[bool] = []
         self._plain: list[torch.Tensor] = []
-        """Those that are of torch's own classes, with a shape."""
+        """Those of torch's own classes that a step may give memory in other strides."""
         self._addresses: list[int] = []
         self._strides: list[tuple[int, ...]] = []
         self._lazy: list[torch.Tensor] = []
@@ -178,7 +188,7 @@ class BoundTensors:
         self.parameters = [t for t in tensors if isinstance(t, torch.nn.Parameter)]
         self._flags = [*map(_REQUIRES_GRAD, self.parameters)]
         self._lazy = [t for t in tensors if t is not None and is_lazy(t)]
-        self._plain = [t for t in tensors if type(t) in _OF_TORCH]
+        self._plain = [t for t in tensors if type(t) in _OF_TORCH and _may_get_other_strides(t)]
         self._addresses = [*map(_ADDRESS, self._plain)]
         self._strides = [*map(_STRIDE, self._plain)]
 

@@ -137,10 +137,13 @@ class ProcessSettings:
         """The environment variables of that time, in the form in which they are compared."""
         self._carried: set[str] = set()
         """What was changed already by the lost rank that this process stands for."""
+        self._latest: tuple[Mapping[Any, Any], dict[str, Any]] | None = None
+        """What variables there were at the latest look that has found others, and what differs in them."""
         self.set_up_goes_on()
 
     def set_up_goes_on(self) -> None:
         """Count what is set by now as set-up's."""
+        self._latest = None
         kept = {name: self._base.get(name) for name in self._carried}
         self._held = {**environment.variables()}
         variables = {_VARIABLE + name: value for name, value in environment.decoded(self._held).items()}
@@ -152,10 +155,16 @@ class ProcessSettings:
         found = {name: value for name, value in _read().items() if value != base[name]}
         held = environment.variables()
         if self._carried or held != self._held:
+            found |= self._changed_variables(held)
+        return found
+
+    def _changed_variables(self, held: Mapping[Any, Any]) -> dict[str, Any]:
+        if self._latest is None or held != self._latest[0]:
+            base = self._base
             now = {_VARIABLE + name: value for name, value in environment.decoded(held).items()}
             names = [name for name in {**base, **now} if name.startswith(_VARIABLE)]
-            found.update({name: now.get(name) for name in names if now.get(name) != base.get(name)})
-        return found
+            self._latest = {**held}, {name: now.get(name) for name in names if now.get(name) != base.get(name)}
+        return self._latest[1]
 
     def put(self, changed: Mapping[str, Any]) -> None:
         """Put the settings to where set-up left them, but for these. Raises StateMismatchError where one cannot be put."""

@@ -88,8 +88,10 @@ def _content(file: Any) -> bytes | str | None:
     if type(file) is io.BytesIO:
         with file.getbuffer() as held:
             return bytes(held) if held.nbytes <= MOST_BYTES else None
-    held = file.getvalue()
-    return held if len(held) <= MOST_BYTES else None
+    place = file.tell()
+    length = file.seek(0, os.SEEK_END)
+    file.seek(place)
+    return str(file.getvalue()) if length <= MOST_BYTES else None
 
 
 def put(file: Any, to: FilePlace, form: ReadForm | None) -> None:

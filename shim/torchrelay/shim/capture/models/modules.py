@@ -437,7 +437,7 @@ class ModuleTrees:
         size = len(optimizer.state)
         known = self._plain_state.get(id(optimizer))
         if known is None or known[0] is not optimizer or known[1] != size or known[2] >= _LOOK_AGAIN:
-            found = any(type(v) is not torch.Tensor for values in optimizer.state.values() for v in values.values())
+            found = any(not isinstance(v, torch.Tensor) for values in optimizer.state.values() for v in values.values())
             known = (optimizer, size, 0, found)
         self._plain_state[id(optimizer)] = (*known[:2], known[2] + 1, known[3])
         return known[3]

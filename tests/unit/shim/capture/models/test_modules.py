@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import torch
+from support.host_state import take
+from torch import nn
 
 from torchrelay.shim.capture.models.modules import ModuleTrees
+from torchrelay.shim.capture.walks.rewalk import Rewalk
 
 
 def model() -> torch.nn.Sequential:
@@ -69,3 +72,19 @@ def test_a_flag_that_another_look_has_found_first_is_no_news_that_is_missed() ->
     at_gate = tree.take()
     assert tree.is_still(at_gate)
     assert not tree.is_still(at_head)
+
+
+class Spread(torch.Tensor):
+    """As DTensors are: a tensor of a class of its own."""
+
+
+def test_a_walk_goes_on_where_an_optimizer_keeps_tensors_of_another_class() -> None:
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for parameter in model.parameters():
+        optimizer.state[parameter]["exp_avg"] = torch.zeros_like(parameter).detach().as_subclass(Spread)
+    namespace, trees = {"model": model, "optimizer": optimizer}, ModuleTrees()
+    state = take(namespace, trees)
+    for at_gate in (True, False):
+        later = Rewalk(trees, state, at_gate=at_gate).run([], {"script": namespace})
+        assert not later.renewed

@@ -98,7 +98,7 @@ def _read(obj: Any, skip: frozenset[int]) -> IteratorPlace:
     numbers = []
     held = {}
     for place, word in enumerate(_words(obj, ctypes.c_uint64)):
-        own = word in values and not isinstance(values[word], type)
+        own = word in values
         if place in skip:
             numbers.append(0)
         elif own:

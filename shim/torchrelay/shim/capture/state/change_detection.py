@@ -53,8 +53,8 @@ def only_fields(cls: type) -> bool:
     known = _without_slots.get(cls)
     if known is None:
         slots = {name for c in cls.__mro__ for name in _slots(c)} - {"__dict__", "__weakref__"}
-        reading: Any = cls.__getattribute__
-        is_readable = reading is object.__getattribute__  # numpy's `npz.f` looks each name up in a file
+        asked: object = cls.__getattribute__  # numpy's `npz.f` looks each name up in a file
+        is_readable = asked is object.__getattribute__
         known = _without_slots[cls] = cls.__dictoffset__ != 0 and not slots and is_readable
     return known
 

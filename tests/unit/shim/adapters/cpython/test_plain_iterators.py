@@ -63,3 +63,11 @@ def test_a_zip_of_fewer_sources_is_not_written_to_beyond_its_room() -> None:
     with pytest.raises(StateMismatchError, match="a zip draws from another number of iterators here"):
         plain_iterators.write(other, place)
     assert [*other] == [("a", "d"), ("b", "e"), ("c", "f")]
+
+
+def test_a_class_that_an_iterator_calls_is_an_object_as_others() -> None:
+    """Its address means nothing in another process."""
+    place = plain_iterators.read(map(int, ["1", "2"]))
+    assert place is not None
+    assert int in place.held.values()
+    assert id(int) not in place.numbers

@@ -26,11 +26,20 @@ def _capture(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
     if not read_files.is_read(obj) or by_value.is_standard_stream(obj):
         return
     place = read_files.place_of(obj)
-    if place is None:
+    if place is None or _is_read_by_another(walk, obj):
         walk.unknown(f"{walk.state.path(parent, key)} ({type(obj).__qualname__})", parent, key)
         return
     number = walk.add(kind, obj, parent, key, place)
     walk.state.nodes[number].seen = read_files.form_of(obj)
+
+
+def _is_read_by_another(walk: Walk, file: Any) -> bool:
+    """Return whether another object that the script holds reads the same file: the two do not stand in one place."""
+    below = getattr(file, "buffer", None)
+    if below is not None and id(below) in walk.state.index:
+        return True
+    others = (node.obj for node in walk.state.nodes if node.kind is Kind.FILE and node.obj is not file)
+    return any(getattr(other, "buffer", None) is file for other in others)
 
 
 def _now(trees: ModuleTrees, node: StateNode) -> StateNode | None:
@@ -47,7 +56,7 @@ def _put(obj: Any, place: FilePlace | None, form: ReadForm | None) -> None:
         if place is None:
             raise ValueError("it could not be told where that is")
         read_files.put(obj, place, form)
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, BufferError) as e:
         name = form.path if form is not None else type(obj).__qualname__
         raise StateMismatchError(f"{name}, which training reads, cannot be read from where it was: {e}") from e
 

@@ -85,17 +85,18 @@ def place_of(file: Any) -> FilePlace | None:
 
 
 def _content(file: Any) -> bytes | str | None:
-    if type(file) is io.BytesIO:
-        with file.getbuffer() as held:
-            return bytes(held) if held.nbytes <= MOST_BYTES else None
     place = file.tell()
     length = file.seek(0, os.SEEK_END)
     file.seek(place)
-    return str(file.getvalue()) if length <= MOST_BYTES else None
+    held: bytes | str = file.getvalue() if length <= MOST_BYTES else ""
+    return held if length <= MOST_BYTES else None
 
 
 def put(file: Any, to: FilePlace, form: ReadForm | None) -> None:
-    """Put a file to where it stood, and what it holds in memory to what it was. Raises OSError or ValueError if it cannot."""
+    """Put a file to where it stood, and what it holds in memory to what it was.
+
+    Raises OSError, ValueError or BufferError where it cannot be put.
+    """
     now = place_of(file)
     if now == to:
         return
@@ -123,7 +124,7 @@ def form_of(file: Any) -> ReadForm | None:
     path = _path(raw)
     if path is None:
         return None
-    mode = "r+b" if raw.writable() else "rb"
+    mode = "a+b" if "a" in raw.mode else "r+b" if raw.writable() else "rb"
     form = ReadForm(type(below), path, mode)
     if text is None:
         return form

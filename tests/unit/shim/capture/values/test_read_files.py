@@ -118,3 +118,31 @@ def test_what_cannot_be_told_is_named(tmp_path: Path) -> None:
         assert take({"file": file}).nodes[-1].content == FilePlace(0)
         next(file)
         assert take({"file": file}).unknown == ["script.file (TextIOWrapper)"]
+
+
+def test_a_file_that_two_objects_read_is_named(tmp_path: Path) -> None:
+    with open(of_numbers(tmp_path / "numbers", "text")) as text:
+        assert take({"text": text, "raw": text.buffer}).unknown == ["script.raw (BufferedReader)"]
+        assert take({"raw": text.buffer, "text": text}).unknown == ["script.text (TextIOWrapper)"]
+
+
+def test_a_file_that_is_added_to_is_opened_to_be_added_to(tmp_path: Path) -> None:
+    path = of_numbers(tmp_path / "numbers", "text")
+    with open(path, "a+") as file:
+        file.seek(2)
+        target: dict[str, Any] = {}
+        carry({"file": file}, target)
+        size = path.stat().st_size
+        with target["file"] as there:
+            assert there.readline() == "1\n"
+            there.write("last\n")
+    assert path.read_text()[size:] == "last\n"
+
+
+def test_a_file_in_memory_that_somebody_looks_into_is_named() -> None:
+    file = io.BytesIO(b"abc")
+    state = take({"file": file})
+    with file.getbuffer() as held:
+        held[0:1] = b"x"
+        with pytest.raises(StateMismatchError, match="BytesIO, which training reads"):
+            undo.undo(state)

@@ -61,6 +61,7 @@ def main(out):
     streams = lines(folder), packed(folder)
     rows = csv.DictReader(open(f"{folder}/rows.csv", newline=""))  # noqa: SIM115 - read in all steps
     binary = open(f"{folder}/binary", "rb")  # noqa: SIM115 - read in all steps
+    header = open(f"{folder}/0.jsonl")  # noqa: SIM115 - it is read in the first steps, and then closed
     words = io.StringIO("".join(f"{n * 7 % 31}\n" for n in range(200)))
     losses, read = [], []
     for step, number in enumerate(itertools.islice(packed(folder), 3, 27)):
@@ -68,6 +69,10 @@ def main(out):
         pace.work()
         values = [next(stream) for stream in streams]
         values += [number, int(next(rows)["b"]), struct.unpack("2i", binary.read(8))[1], int(words.readline())]
+        if step < 6:
+            values.append(len(header.readline()))
+        elif step == 6:
+            header.close()
         read.append(values)
         optimizer.zero_grad()
         loss = (model(inputs[[sum(values) % 400, step]]) - dist.get_rank()).square().mean()

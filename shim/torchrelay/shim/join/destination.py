@@ -334,9 +334,8 @@ class Destination:
         for info in infos:
             tensor = self._own.get(info.path)
             if tensor is not None and tensor.dtype is not info.dtype and info.path.startswith("optimizer"):
-                tensor = (
-                    None  # a step of this process's own has made it, under a default dtype that training has set since
-                )
+                # A step of this process's own has made it, under a default dtype that training has set since.
+                tensor = None
             if info.path.startswith(device.GRADIENT):
                 tensor = self._room(info, self.gradients)
                 if not self._has_copied(info.path.removeprefix(device.GRADIENT)):  # else the donor has another one

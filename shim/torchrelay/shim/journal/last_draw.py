@@ -142,7 +142,7 @@ def _is_written_to(value: Any) -> bool:
 
     Files are iterators, too.
     """
-    return kind_of(type(value)) is Kind.FILE and (value.closed or not value.readable())
+    return kind_of(type(value)) is Kind.FILE and not read_files.is_open_to_read(value)
 
 
 def _takes_part(value: Any) -> bool:

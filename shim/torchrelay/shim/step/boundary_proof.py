@@ -63,10 +63,11 @@ def check_gone_back(engine: Engine, commit: BoundarySnapshot) -> None:
             number = number_of.get(difference.node, -1)
             if number < 0 or then.nodes[number].kind not in _PUT_BY_THEMSELVES:
                 raise CannotPutError(difference.path)
+            was_there = SAME[then.nodes[number].kind](engine.trees, then.nodes[number])
             for place in (number, then.nodes[number].parent):  # its holder, too, where it is another object by now
                 if place >= 0 and then.nodes[place].kind in _PUT_BY_THEMSELVES:
                     undo.undo_node(then.nodes[place])
-            if SAME[then.nodes[number].kind](engine.trees, then.nodes[number]):
+            if not was_there and SAME[then.nodes[number].kind](engine.trees, then.nodes[number]):
                 put.add(difference.path)
         return put
 
@@ -93,7 +94,7 @@ class _Seen:
         return self.found
 
     def put_back(self) -> set[str]:
-        """Put what differs back. Return the paths of what was as it should be right afterwards. Raises CannotPutError."""
+        """Put what differs back. Return the paths of what was rewritten, as `put_entries`. Raises CannotPutError."""
         return put_entries(self.then, self.now, self.partner, self.found)
 
 

@@ -34,7 +34,8 @@ def settled(
 ) -> list[Difference]:
     """Return what still differs once what other threads have written was put back.
 
-    `put_back`: puts back what the last look has found, and returns the paths of what was as it should be right afterwards.
+    `put_back`: puts back what the last look has found, and returns the paths of what somebody had written to until then, and was as
+    it should be right afterwards. What differs though nobody has written to it is no thread's doing.
     """
     found = [*look()]
     times: dict[str, int] = {}

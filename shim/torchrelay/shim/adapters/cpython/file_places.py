@@ -20,6 +20,7 @@ _WORD = ctypes.sizeof(ctypes.c_void_p)
 _FLAT = sys.implementation.name == "cpython" and _WORD == 8
 _ONE_WAY = frozenset({"utf-8", "ascii", "iso8859-1"})
 """Encodings that write characters in just one way."""
+_ENDS = ("\n", "\r", "\r\n")
 _STARTS_ANEW = (b"", 0)
 """The state of a decoder that has nothing left of a character, or of the end of a line."""
 
@@ -44,6 +45,17 @@ def is_translated(file: io.TextIOWrapper) -> bool | None:
         return None
     found = _word_of_translation()
     return None if found is None else bool(_words(decoder)[found[0]] & found[1])
+
+
+def newline_of(file: io.TextIOWrapper) -> str | None:
+    """Return which end of lines the file knows, as `open` takes it: None where all are translated, empty where none is."""
+    translated = is_translated(file)
+    if translated is not None:
+        return None if translated else ""
+    word = _word_of_characters()
+    decoded = None if word is None else _words(file)[word]
+    ends = {found for found in gc.get_referents(file) if found in _ENDS and id(found) != decoded}
+    return ends.pop() if len(ends) == 1 else "\n"
 
 
 def _decoder_of(file: io.TextIOWrapper) -> Any:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.handlers.handler import Handler, of_same_class
 from torchrelay.shim.capture.models.modules import ModuleTrees
+from torchrelay.shim.capture.state.change_detection import WalkAnew
 from torchrelay.shim.capture.state.host_state import StateNode
 from torchrelay.shim.capture.state.key_text import text_of
 from torchrelay.shim.capture.values import by_value, read_files
@@ -35,19 +35,18 @@ def _capture(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
 
 def _is_read_by_another(walk: Walk, file: Any) -> bool:
     """Return whether another object that the script holds reads the same file: the two do not stand in one place."""
-    below = getattr(file, "buffer", None)
-    if below is not None and id(below) in walk.state.index:
-        return True
-    others = (node.obj for node in walk.state.nodes if node.kind is Kind.FILE and node.obj is not file)
-    return any(getattr(other, "buffer", None) is file for other in others)
+    if read_files.is_text(file):
+        return id(file.buffer) in walk.state.index
+    others = (node.obj for node in walk.state.nodes if node.kind is Kind.FILE and read_files.is_text(node.obj))
+    return any(other.buffer is file for other in others)
 
 
 def _now(trees: ModuleTrees, node: StateNode) -> StateNode | None:
     place = read_files.place_of(node.obj)
     if place == node.content:
         return None
-    if place is None:
-        raise StateMismatchError(f"it cannot be told where the next read of {node.seen} begins")
+    if place is None or place.place is None:  # a walk from scratch names the one, and leaves the other out
+        raise WalkAnew
     return StateNode(node.kind, node.obj, node.parent, node.key, place, seen=node.seen)
 
 
@@ -74,10 +73,6 @@ def _form(encoder: Encoder, node: StateNode) -> Any:
 
 
 def _make(rebuild: StateRebuild, node: EncodedNode) -> Any:
-    if node.content[0] is None:
-        made: Any = read_files.IN_MEMORY[0]()
-        made.close()
-        return made
     if node.cls in read_files.IN_MEMORY and node.content[1] is not None:
         return node.cls(node.content[1])
     if node.extra is None:
@@ -90,10 +85,10 @@ def _make(rebuild: StateRebuild, node: EncodedNode) -> Any:
 
 
 def _fits(node: EncodedNode, there: Any) -> bool:
-    if not of_same_class(node, there) or there.closed or node.content[0] is None:
+    if not of_same_class(node, there) or not read_files.is_read(there):
         return False
-    name = getattr(there, "name", None)
-    return node.extra is None or (isinstance(name, str) and os.path.realpath(name) == node.extra.path)
+    form = read_files.form_of(there)
+    return node.extra is None or (form is not None and form.path == node.extra.path)
 
 
 def _fill(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:

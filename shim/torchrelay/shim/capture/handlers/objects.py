@@ -41,9 +41,8 @@ def _same(trees: ModuleTrees, node: StateNode) -> bool:
 
 
 def _undo(node: StateNode) -> None:
-    if (
-        node.seen is not None and type(node.obj) is not node.seen
-    ):  # None where no walk has made the node: an item of the data
+    is_walked = node.seen is not None  # else it is an item of the data
+    if is_walked and type(node.obj) is not node.seen:
         object.__setattr__(node.obj, "__class__", node.seen)
     set_attributes(node.obj, node.content, remove_new=True)
 

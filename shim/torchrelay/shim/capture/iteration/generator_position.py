@@ -25,7 +25,7 @@ from torchrelay.shim.adapters.cpython.generator_frames import AS_IT_IS, EMPTY
 from torchrelay.shim.capture.state.parts import attributes
 from torchrelay.shim.capture.values import callables
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
-from torchrelay.shim.capture.values.read_files import is_read, place_of
+from torchrelay.shim.capture.values.read_files import is_used_up
 from torchrelay.shim.script import sites
 
 _DRAINED_MODULES = frozenset(
@@ -247,7 +247,7 @@ def _is_no_source(value: Any) -> bool:
 def is_drained(value: Any) -> bool:
     """Return whether reading uses it up: a file that is read, a queue, a socket."""
     if kind_of(type(value)) is Kind.FILE:
-        return not value.closed and value.readable() and not (is_read(value) and place_of(value) is not None)
+        return is_used_up(value)
     module = getattr(type(value), "__module__", "") or ""
     return kind_of(type(value)) is not Kind.PLAIN and module.partition(".")[0] in _DRAINED_MODULES
 

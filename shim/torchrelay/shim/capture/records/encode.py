@@ -236,9 +236,8 @@ class Encoder:
         if cls is types.BuiltinFunctionType and not isinstance(value.__self__, types.ModuleType | None):
             if by_value.is_standard_stream(value.__self__):
                 return (VALUE, by_value.dumps(value))
-            owner = self.reference(
-                value.__self__
-            )  # `history.append`, or the end of a `with open(path)` that a generator is in
+            # `history.append`, or the end of a `with open(path)` that a generator is in
+            owner = self.reference(value.__self__)
             return None if owner is None else (METHOD, owner, value.__name__)
         if isinstance(value, _BY_NAME):
             name = _name_of(value)

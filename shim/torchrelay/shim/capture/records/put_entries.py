@@ -32,8 +32,8 @@ def put_entries(
 ) -> set[str]:
     """Put each entry that differs, as `then` has it. `partner`: node of `then` -> node of `now`.
 
-    Returns the paths of those that were as recorded right afterwards. Raises CannotPutError where one of them cannot be put by
-    itself; others may have been put by then.
+    Returns the paths of those that were not as recorded, and were right afterwards. Raises CannotPutError where one of them cannot
+    be put by itself; others may have been put by then.
     """
     number_of = {there: number for number, there in partner.items()}
     put = set()
@@ -54,24 +54,28 @@ def _own_key(key: Any) -> Any:
 
 
 def _put(node: EncodedNode, obj: Any, key: Any, now: HostState, partner: Mapping[int, int]) -> bool:
-    """Put one entry. Return whether it was there right afterwards."""
+    """Put one entry. Return whether another one was in its place, and it was there right afterwards."""
     content = node.content
     if node.kind is Kind.ATTRS and key in content:
         value = _value(content[key], now, partner)
+        was_there = attributes(obj).get(key) is value
         set_attributes(obj, {key: value}, remove_new=False)
-        return attributes(obj).get(key) is value
+        return not was_there and attributes(obj).get(key) is value
     if node.kind is Kind.DICT:
         items = _items(content, dict_items(obj), key, now, partner)
+        was_there = same_mapping(dict_items(obj), items)
         put_dict_items(obj, items)
-        return same_mapping(dict_items(obj), items)
+        return not was_there and same_mapping(dict_items(obj), items)
     if node.kind is Kind.LIST and isinstance(content, list):
         entries = _sequence(content, list_items(obj), key, now, partner)
+        was_there = same_items(list_items(obj), entries)
         put_list_items(obj, entries)
-        return same_items(list_items(obj), entries)
+        return not was_there and same_items(list_items(obj), entries)
     if node.kind is Kind.DEQUE:
         entries = _sequence(content, deque_items(obj), key, now, partner)
+        was_there = same_items(deque_items(obj), entries)
         put_deque_items(obj, entries)
-        return same_items(deque_items(obj), entries)
+        return not was_there and same_items(deque_items(obj), entries)
     raise CannotPutError(str(key))
 
 

@@ -17,11 +17,7 @@ from torchrelay.shim.adapters.cpython import file_places
 from torchrelay.shim.capture.values.by_value import MOST_BYTES
 
 IN_MEMORY = (io.BytesIO, io.StringIO)
-_PACKED: dict[type, Callable[..., Any]] = {
-    gzip.GzipFile: gzip.GzipFile,
-    bz2.BZ2File: bz2.BZ2File,
-    lzma.LZMAFile: lzma.LZMAFile,
-}
+_PACKED: tuple[Any, ...] = (gzip.GzipFile, bz2.BZ2File, lzma.LZMAFile)
 _PLAIN = (io.FileIO, io.BufferedReader, io.BufferedRandom)
 _MODULES = frozenset({"_io", "io", "gzip", "bz2", "lzma", "zipfile"})
 
@@ -46,7 +42,8 @@ class ReadForm(NamedTuple):
     def open(self, opens: Callable[..., IO[Any]]) -> Any:
         """Open the file. `opens`: does what the builtin does. Raises OSError."""
         if self.cls in _PACKED:
-            file: Any = _PACKED[self.cls](self.path, self.mode)
+            opened: Any = self.cls
+            file: Any = opened(self.path, self.mode)
         else:
             file = opens(self.path, self.mode, 0 if self.cls is io.FileIO else -1)
         return file if self.encoding is None else io.TextIOWrapper(file, self.encoding, self.errors, self.newline)
@@ -66,17 +63,39 @@ def is_file_class(cls: type) -> bool:
     return issubclass(cls, io.IOBase) and cls.__module__ in _MODULES and cls is not io.BufferedWriter
 
 
-def is_read(file: Any) -> bool:
-    """Return whether the file is open to be read, and can be put to a place."""
+def is_open_to_read(file: Any) -> bool:
+    """Return whether the file is open to be read, be it a pipe."""
     try:
-        return not file.closed and bool(file.readable() and file.seekable())
+        return not file.closed and bool(file.readable())
     except (OSError, ValueError, AttributeError):  # what lies below was closed, or is another object of the script's
         return False
 
 
+def is_read(file: Any) -> bool:
+    """Return whether the file is open to be read, and can be put to a place."""
+    return is_open_to_read(file) and bool(file.seekable())
+
+
+def is_used_up(file: Any) -> bool:
+    """Return whether what is read from the file is gone: it cannot be put back to where it stood."""
+    return is_open_to_read(file) and not (is_read(file) and place_of(file) is not None)
+
+
+def is_text(file: Any) -> bool:
+    """Return whether the file is one of text that reads another one."""
+    return type(file) is io.TextIOWrapper and not _is_closed(file)
+
+
+def _is_closed(file: Any) -> bool:
+    try:
+        return bool(file.closed)
+    except ValueError:  # what it has read was detached from it
+        return True
+
+
 def place_of(file: Any) -> FilePlace | None:
     """Return where a file stands; None where that cannot be told."""
-    if file.closed:
+    if _is_closed(file):
         return FilePlace(None)
     place = file_places.place_of(file)
     if place is None:
@@ -101,8 +120,7 @@ def put(file: Any, to: FilePlace, form: ReadForm | None) -> None:
     if now == to:
         return
     if to.place is None:
-        file.close()
-        return
+        raise ValueError("it was closed")
     if now is not None and now.place is None:
         if form is None:
             raise ValueError("it was closed, and cannot be opened again")
@@ -128,7 +146,7 @@ def form_of(file: Any) -> ReadForm | None:
     form = ReadForm(type(below), path, mode)
     if text is None:
         return form
-    newline = {True: None, False: ""}.get(file_places.is_translated(text), "\n")  # type: ignore[arg-type]  # None is no key
+    newline = file_places.newline_of(text)
     return form._replace(encoding=text.encoding, errors=text.errors, newline=newline)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -128,6 +129,40 @@ def test_layouts_survive_a_migration_until_the_reducers_are_rebuilt() -> None:
     layouts.migrated(3)
     assert layouts.as_text(3) == before
     assert json.loads(before) != {"0": [[], 0]}
+
+
+def test_a_new_reducer_rebuilds_its_buckets_at_the_gate_behind_its_first_backward() -> None:
+    module, layouts = wrapped(), ddp_layouts.Layouts()
+    layouts.built(module)
+    train(module)
+    layouts.note(1)
+    layouts.prepare_survivor(1)
+    layouts.migrated(1)
+    train(module)
+    layouts.rebuild()
+    assert not module.reducer._rebuild_buckets(), "the gate has left that to the next forward"
+
+
+def test_a_reducer_whose_rebuild_has_failed_is_not_asked_until_it_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, layouts = wrapped(), ddp_layouts.Layouts()
+    layouts.built(module)
+    train(module)
+    layouts.note(1)
+    layouts.migrated(1)
+    asked: list[int] = []
+
+    def lost() -> bool:
+        raise RuntimeError("Connection closed by peer")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(module, "reducer", SimpleNamespace(_rebuild_buckets=lost))
+        broken.setattr(module, "_get_ddp_logging_data", lambda: asked.append(1) or {})
+        layouts.rebuild()
+        layouts.note(2)
+        assert not asked
+        layouts.migrated(2)
+        layouts.note(3)
+        assert asked
 
 
 def test_a_joiner_can_tell_the_layout_that_it_was_given() -> None:

@@ -83,3 +83,14 @@ def test_what_is_no_plain_entry_is_not_put(change: Callable[[dict[str, Any]], ob
     change(now)
     with pytest.raises(CannotPutError):
         put_back(then, now)
+
+
+def test_what_differs_though_nobody_has_written_to_it_is_not_told_as_put() -> None:
+    then, now = names(), names()
+    now["bar"].drawn_s = 7.0
+    before = decode(encode_whole(take(then)))
+    there = take(now)
+    comparison = Comparison(before, decode(encode_whole(there)))
+    found = comparison.run()
+    assert put_entries(before, there, comparison.partner, found) == {"script.bar.drawn_s"}
+    assert put_entries(before, there, comparison.partner, found) == set(), "it holds what is put there already"

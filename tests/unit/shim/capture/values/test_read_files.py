@@ -13,9 +13,12 @@ import pytest
 from support.host_state import carry, take
 
 from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import undo
+from torchrelay.shim.capture.state.change_detection import WalkAnew
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.read_files import FilePlace, form_of
+from torchrelay.shim.capture.walks.rewalk import Rewalk
 
 OPENED: dict[str, Any] = {
     "text": partial(open),
@@ -65,6 +68,50 @@ def test_a_file_that_the_step_has_closed_is_opened_again(tmp_path: Path, kind: s
     undo.undo(state)
     assert file.readline() == expected
     file.close()
+
+
+def test_a_file_that_is_closed_by_now_is_left_out_as_by_a_walk_from_scratch(tmp_path: Path) -> None:
+    file = open(of_numbers(tmp_path / "numbers", "text"))  # noqa: SIM115 - it is closed where a step would
+    namespace, trees = {"file": file}, ModuleTrees()
+    state = take(namespace, trees)
+    file.close()
+    with pytest.raises(WalkAnew):
+        Rewalk(trees, state, at_gate=False).run([], {"script": namespace})
+    assert [node.kind for node in take(namespace).nodes] == [Kind.GLOBALS, Kind.SETTINGS]
+
+
+def test_a_file_that_was_detached_from_its_text_is_left_out(tmp_path: Path) -> None:
+    file = open(of_numbers(tmp_path / "numbers", "text"))  # noqa: SIM115 - its raw file is closed below
+    namespace, trees = {"file": file}, ModuleTrees()
+    state = take(namespace, trees)
+    with file.detach():
+        with pytest.raises(WalkAnew):
+            Rewalk(trees, state, at_gate=False).run([], {"script": namespace})
+        assert take(namespace).unknown == []
+
+
+@pytest.mark.parametrize("newline", [None, "", "\n", "\r", "\r\n"])
+def test_a_new_process_opens_it_with_the_same_ends_of_lines(tmp_path: Path, newline: str | None) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b"a\rb\r\nc\nd\r")
+    target: dict[str, Any] = {}
+    with open(path, newline=newline) as file:
+        carry({"file": file}, target)
+        with target["file"] as there:
+            assert there.readlines() == file.readlines()
+
+
+def test_set_ups_file_is_known_by_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    of_numbers(tmp_path / "numbers", "text")
+    (tmp_path / "elsewhere").mkdir()
+    with open("numbers") as lost, open("numbers") as there:
+        lost.readline()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        target: dict[str, Any] = {"file": there}
+        carry({"file": lost}, target)
+        assert target["file"] is there
+        assert there.readline() == "1\n"
 
 
 def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:

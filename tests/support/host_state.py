@@ -12,6 +12,7 @@ from torchrelay.shim.capture.records.compare import Comparison
 from torchrelay.shim.capture.records.difference import Difference
 from torchrelay.shim.capture.records.encode import EncodedNode
 from torchrelay.shim.capture.records.rebuild import StateRebuild
+from torchrelay.shim.capture.state.filled_queues import FilledQueues
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.state.process_settings import ProcessSettings
 from torchrelay.shim.capture.walks.walk import Walk
@@ -32,7 +33,7 @@ def no_saves(save: SaveId) -> Any:
 
 def carry(source: dict[str, Any], target: dict[str, Any], trees: ModuleTrees | None = None) -> StateRebuild:
     """What a joiner does that has built `target` where the lost rank had `source`. `trees`: what that one had walked before."""
-    rebuild = StateRebuild([], {"script": target}, no_saves, settings=ProcessSettings())
+    rebuild = StateRebuild([], {"script": target}, no_saves, settings=ProcessSettings(), queues=FilledQueues())
     rebuild.resolve(encode.decode(pickle.loads(journal(source, trees))))
     rebuild.fill()
     return rebuild

@@ -1,11 +1,10 @@
 """What a step trains on comes from a process of the script's own. Usage: emulated.py OUT HOW
 
-HOW: `pipe`, `queue`, `manager`; `pool` (whose processes hold nothing). Or a `thread`; a `fifo` that no other thread fills.
+HOW: `pipe`, `queue`, `manager`; `pool` (whose processes hold nothing). Or a `fifo` that no other thread fills.
 """
 
 import multiprocessing
 import sys
-import threading
 from queue import Queue
 
 import common
@@ -27,18 +26,6 @@ def emulate(pipe, queue):
             queue.put(state)
 
 
-class Ahead(threading.Thread):
-    def __init__(self):
-        super().__init__(daemon=True)
-        self.queue, self.state = Queue(2), 0.0
-        self.start()
-
-    def run(self):
-        for step in range(64):
-            self.state = self.state * 0.9 + step
-            self.queue.put(self.state)
-
-
 def shifted(number):
     return number * 0.5
 
@@ -52,7 +39,6 @@ def main():
     emulator = context.Process(target=emulate, args=(theirs, queue), daemon=True)
     emulator.start()
     pool = context.Pool(1) if how == "pool" else None
-    ahead = Ahead() if how == "thread" else None
     fifo = Queue() if how == "fifo" else None
     shared = context.Manager().dict(last=0.0) if how == "manager" else None
     model = common.model()
@@ -64,8 +50,6 @@ def main():
         pace.work()
         if pool is not None:
             seen = pool.apply(shifted, (seen + step,))
-        elif ahead is not None:
-            seen = ahead.queue.get()
         elif fifo is not None:
             fifo.put(step * 0.1)
             seen = fifo.get()

@@ -25,13 +25,13 @@ from torchrelay.shim.capture.iteration.loader_order import (
     set_order,
 )
 from torchrelay.shim.capture.state.parts import attributes
+from torchrelay.shim.capture.values import item_mark
 from torchrelay.shim.capture.values.alike import alike
 from torchrelay.shim.capture.values.replay_point import ReplayPoint
 from torchrelay.shim.data import kept_epochs
 from torchrelay.shim.data.data_state import DataState, SamplerState
 from torchrelay.shim.data.iterator_replay import IteratorReplay
 from torchrelay.shim.data.loader_cursor import LoaderCursor
-from torchrelay.shim.journal import last_draw
 from torchrelay.shim.journal.payload import LoaderRecord
 from torchrelay.shim.script.guard import Guard
 
@@ -183,7 +183,7 @@ def _next_of(track: LoaderCursor, original_next: Callable[[Any], Any], iterator:
 
 def _mark_item(draws: IteratorReplay, track: LoaderCursor, item: Any, recorded: LoaderRecord | None) -> None:
     """Mark the item of a stream. Raises StateMismatchError where the stream has come to another item than the lost rank's."""
-    track.item_mark = last_draw.mark_of(item, draws.state_ids())
+    track.item_mark = item_mark.mark_of(item, draws.state_ids())
     if recorded is None or track.drawn != recorded.drawn:
         return
     if track.item_mark and recorded.mark and track.item_mark != recorded.mark:

@@ -68,7 +68,7 @@ class LoaderCursor:
     """Whether a draw after the first one has used the process's generators: drawn again, it would be another item."""
     is_stream: bool = field(init=False)
     item_mark: bytes = b""
-    """Of the item that it has yielded last, as last_draw.mark_of has it; of streams alone."""
+    """Of the item that it has yielded last, as item_mark.mark_of has it; of streams alone."""
     kept_stream: str = ""
     """The attribute of its data set that it draws from, in this process, and that a further iterator would go on with."""
     began_as: int = 0

@@ -26,6 +26,7 @@ from torchrelay.shim.capture.records.rebuild import StateRebuild
 from torchrelay.shim.capture.records.set_up_trees import tree_of
 from torchrelay.shim.capture.state.data_origins import DataOrigins, Maker
 from torchrelay.shim.capture.state.parts import is_set_up
+from torchrelay.shim.capture.values import item_mark
 from torchrelay.shim.capture.values.by_identity import held
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
@@ -166,7 +167,7 @@ def _draw_again(engine: Engine, rebuild: StateRebuild, draw: last_draw.WrittenDr
     finally:
         engine.tracker.drawing = None
         draws.expected = expected
-    if last_draw.mark_of(activation.item) != draw.mark:
+    if item_mark.mark_of(activation.item) != draw.mark:
         raise StateMismatchError("a loop's iterator yields another item here than it did in the lost rank")
     return kept + [
         iterator
@@ -200,6 +201,7 @@ def _resolved(
             engine.saves.future,
             loops,
             settings=engine.trees.settings,
+            queues=engine.trees.queues,
             opens=engine.opens,
             was_made=was_made,
             known_data=origins.stand_ins(),

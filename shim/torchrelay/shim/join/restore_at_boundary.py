@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.backends import registry
+from torchrelay.shim.capture.values import item_mark
 from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.join.fast_forward import Goal
 from torchrelay.shim.join.put_state import put_state
-from torchrelay.shim.journal import last_draw
 from torchrelay.shim.journal.payload import LinkRecord
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def arrive(engine: Engine, goal: Goal, activation: Activation) -> frozenset[int]
     _check_loops(engine, journal.links)
     _check_item(activation.item, journal.links[-1].mark)
     process_group.be_member_of(journal.groups, registry.unconnected)
+    engine.fetching.learn(journal.fetching)
     left = put_state(engine, goal.trees, journal.nodes, activation.frame, journal.loaders, journal.links[-1].draw)
     engine.trees.data_origins.number_rest()
     if any(link.head for link in journal.links[:-1]):
@@ -61,7 +62,7 @@ def _check_loops(engine: Engine, links: Sequence[LinkRecord]) -> None:
 
 def _check_item(item: Any, mark: bytes) -> None:
     """`item`: that this process was led to; `mark`: as in LinkRecord. Raises StateMismatchError."""
-    if mark and last_draw.mark_of(item) != mark:
+    if mark and item_mark.mark_of(item) != mark:
         raise StateMismatchError(
             "a loop was led to its place here, and yields another item there than in the lost rank"
         )

@@ -7,17 +7,14 @@ iterator is put to where it stood one draw earlier, with the random generators o
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections import deque
-from collections.abc import Callable, Container, Iterable
-from itertools import islice
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from torchrelay.shim.adapters.cpython import cycles, plain_iterators
 from torchrelay.shim.adapters.cpython.csv_readers import lines_of
-from torchrelay.shim.adapters.tensors.storages import unseen
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.iteration import generator_position as stands
 from torchrelay.shim.capture.iteration.loader_order import LoaderIter
@@ -28,9 +25,8 @@ from torchrelay.shim.capture.state.host_state import HostState, StateNode
 from torchrelay.shim.capture.state.parts import loader_own
 from torchrelay.shim.capture.state.random_below import GENERATORS
 from torchrelay.shim.capture.state.shared import copy_of_places
-from torchrelay.shim.capture.values import read_files, small
+from torchrelay.shim.capture.values import item_mark, read_files, small
 from torchrelay.shim.capture.values.alike import alike
-from torchrelay.shim.capture.values.base_types import dict_items, fields, list_items, tuple_items
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.journal.payload import LoaderRecord
 
@@ -41,10 +37,6 @@ MOST_ITEMS = 1000
 """Of a container that a generator keeps: it is copied in front of each draw."""
 MOST_OBJECTS = 1024
 """Beside iterators: meters and buffers that a generator keeps, and that decide what it yields."""
-_SAMPLED = 64
-"""So many elements of a tensor tell whether it is the same."""
-_MARKED = 256
-"""So many values of an item are looked at."""
 _CONTAINERS = frozenset({Kind.LIST, Kind.DICT, Kind.DEQUE, Kind.SET, Kind.BYTEARRAY})
 
 
@@ -72,7 +64,7 @@ class WrittenDraw(NamedTuple):
     rng: rng.RngState
     loaders: dict[int, LoaderRecord | None]
     mark: bytes
-    """Of the item, as `mark_of` has it."""
+    """Of the item, as `item_mark.mark_of` has it."""
     collectives: tuple[Any, ...] = ()
     """That were called in the draw, as FinishedCollective."""
     began: tuple[LoaderRecord | None, ...] = ()
@@ -188,57 +180,6 @@ def _take(kind: Kind, obj: Any) -> tuple[Any, list[Any]] | None:
     return None
 
 
-def mark_of(item: Any, state: Container[int] = ()) -> bytes:
-    """Return what tells whether an item is the same: forms of its tensors and arrays, some elements of those on the processor.
-
-    Floats of the script's are left out: they may be times. So are numbers and names that objects of its own classes have. Of an
-    item of many values the first ones are looked at. `state`: ids of objects that training has and changes. An item with one of
-    them in it has no mark: another process is led to it before it is given what that holds.
-    """
-    digest = hashlib.blake2b(digest_size=8)
-    queue = deque([(item, False)])
-    left = _MARKED
-    while queue and left:
-        value, of_object = queue.popleft()
-        left -= 1
-        cls = type(value)
-        if cls not in PLAIN and id(value) in state:
-            return b""
-        if isinstance(value, torch.Tensor):
-            with unseen():
-                _mark_tensor(digest, value)
-        elif kind_of(cls) is Kind.NDARRAY:
-            _mark_array(digest, value)
-        elif isinstance(value, (dict, list, tuple)):
-            parts = _values_of(value)
-            queue.extend((part, of_object) for part in islice(parts, left))
-        elif cls in (int, str, bool, bytes):
-            digest.update(b"" if of_object else repr(value).encode())
-        elif kind_of(cls) is Kind.ATTRS:
-            queue.extend((part, True) for part in (fields(value) or {}).values())
-    return digest.digest()
-
-
-def _values_of(container: Any) -> Iterable[Any]:
-    if isinstance(container, dict):
-        return dict_items(container).values()
-    return list_items(container) if isinstance(container, list) else tuple_items(container)
-
-
-def _mark_tensor(digest: Any, value: torch.Tensor) -> None:
-    digest.update(repr((value.dtype, tuple(value.shape))).encode())
-    if type(value) is torch.Tensor and value.device.type == "cpu" and value.is_contiguous():
-        elements = value.detach().view(-1)
-        digest.update(small.take(elements[:: 1 + len(elements) // _SAMPLED].clone()).data)
-
-
-def _mark_array(digest: Any, value: Any) -> None:
-    digest.update(repr((value.dtype.str, value.shape)).encode())
-    if value.dtype.kind in "biufc" and value.flags.c_contiguous:
-        elements = value.reshape(-1)
-        digest.update(elements[:: 1 + len(elements) // _SAMPLED].tobytes())
-
-
 def write(
     draw: LastDraw,
     item: Any,
@@ -279,7 +220,7 @@ def write(
             written[numbers[id(node.obj)]] = pickled(encoder.node(node))
             if encoder.lacks:
                 return None  # a buffer of more than was looked at
-    return WrittenDraw(written, draw.rng, loaders, mark_of(item), collectives, began)
+    return WrittenDraw(written, draw.rng, loaders, item_mark.mark_of(item), collectives, began)
 
 
 def _is_as_it_was(node: StateNode, state: HostState) -> bool:

@@ -191,6 +191,8 @@ class BoundaryJournal(NamedTuple):
     """As FirstWrites.quiet."""
     since: int = 0
     """As ReplicaCheck.since."""
+    fetching: Plain = ()
+    """As FetchingTurns.record has it."""
 
     def plain(self) -> Plain:
         """Return the plain form, with the lengths of the blocks in their place."""

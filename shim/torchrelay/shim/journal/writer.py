@@ -19,7 +19,7 @@ from torchrelay.shim.capture.records.set_up_trees import begin_set_up
 from torchrelay.shim.capture.state.change_detection import WalkAnew
 from torchrelay.shim.capture.state.data_origins import Maker
 from torchrelay.shim.capture.state.host_state import HostState
-from torchrelay.shim.capture.values import small
+from torchrelay.shim.capture.values import item_mark, small
 from torchrelay.shim.capture.values.kinds import DATA, Kind
 from torchrelay.shim.capture.walks.rewalk import Rewalk
 from torchrelay.shim.capture.walks.walk import Walk
@@ -51,12 +51,12 @@ def note_iterators(engine: Engine, trees: ModuleTrees) -> None:
     trees.led_cycles = engine.draws.led_cycles()
     trees.of_loops = {id(activation.iterator) for activation in stack}
     trees.data_origins.of_loops = {id(iterator) for activation in stack for iterator in activation.loaders}
-    trees.loops[:] = [_state_of_loop(activation.iterator) for activation in stack]
+    trees.loops[:] = [_state_of_loop(activation.iterator, trees) for activation in stack]
 
 
-def _state_of_loop(iterator: Any) -> Any:
+def _state_of_loop(iterator: Any, trees: ModuleTrees) -> Any:
     """Return the iterator, if it goes back by being put to where it stood."""
-    return iterator if last_draw.is_drawn_anew(iterator) and stands.is_whole(iterator) else None
+    return iterator if last_draw.is_drawn_anew(iterator) and stands.is_whole(iterator, trees.queues.go_back()) else None
 
 
 class Writer:
@@ -218,7 +218,7 @@ class Writer:
         if written is not None:
             records[-1] = records[-1]._replace(draw=written.plain(), loaders=())
         else:
-            records[-1] = records[-1]._replace(mark=last_draw.mark_of(commit.item.item, commit.state.index))
+            records[-1] = records[-1]._replace(mark=item_mark.mark_of(commit.item.item, commit.state.index))
         loaders = self.records_below(commit.state, links)
         self._note_shape(commit.state)
         nodes = encode(commit.state)
@@ -249,6 +249,7 @@ class Writer:
             self._engine.replicas.first_writes.unproven(),
             self._engine.replicas.first_writes.quiet(),
             self._engine.replicas.since,
+            self._engine.fetching.record(),
         )
         parts = record.in_parts()
         if settled:

@@ -9,6 +9,7 @@ from typing import Any
 from torchrelay.protocol.messages import Gap
 from torchrelay.protocol.names import BARS
 from torchrelay.shim.capture.iteration.data_changes import DataChanges, carried
+from torchrelay.shim.capture.state.filled_queues import FilledQueues
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.state.parts import attributes
 from torchrelay.shim.capture.values.by_identity import ByIdentity
@@ -19,7 +20,8 @@ from torchrelay.shim.observe.origins import NOWHERE, SourcePlace, where_made
 class OwnThreads:
     """Data that training changes, and that a thread of its own was seen to work on. Between two epochs there may be none."""
 
-    def __init__(self) -> None:
+    def __init__(self, queues: FilledQueues) -> None:
+        self._queues = queues
         self._owners: ByIdentity[bool] = ByIdentity()
 
     def __len__(self) -> int:
@@ -28,11 +30,20 @@ class OwnThreads:
     def look(self, owners: Iterable[Any]) -> None:
         """`owners`: all data that training has changed."""
         for owner in owners:
-            if _has_one(owner):
+            if self._has_one(owner) or self._queues.threads.may_change(owner, carried(owner)):
                 self._owners.put(owner, True)
 
     def have_worked_on(self, owner: Any) -> bool:
         return self._owners.get(owner) is not None
+
+    def _has_one(self, owner: Any) -> bool:
+        """Return whether a thread works on the owner that is none of those which fetch ahead: what these change is told apart."""
+        held = {id(value) for value in attributes(owner).values()}
+        return any(
+            (id(thread) in held or getattr(getattr(thread, "_target", None), "__self__", None) is owner)
+            and not self._queues.is_filler(thread)
+            for thread in threading.enumerate()
+        )
 
 
 def gaps(state: HostState, changes: DataChanges, bulk: ChangedBulk, threads: OwnThreads) -> list[Gap]:
@@ -64,11 +75,3 @@ def _not_carried(state: HostState, changed: list[str]) -> Iterator[str]:
     for path in [path for _, _, path in state.bulk] + state.unknown:
         if any(path == name or path.startswith((f"{name}.", f"{name}[", f"{name} ")) for name in changed):
             yield path
-
-
-def _has_one(owner: Any) -> bool:
-    held = {id(value) for value in attributes(owner).values()}
-    return any(
-        id(thread) in held or getattr(getattr(thread, "_target", None), "__self__", None) is owner
-        for thread in threading.enumerate()
-    )

@@ -40,6 +40,20 @@ def unseen_workers(engine: Engine, commit: BoundarySnapshot) -> list[Gap]:
     return [Gap("kept-workers", BARS_LATER, text, *_kept_at(engine, commit))]
 
 
+def fetched_ahead(engine: Engine) -> list[Gap]:
+    """Of threads that fetch batches ahead: until it is known what they change, and what training does."""
+    turns = engine.fetching
+    if turns.has_told or not engine.trees.queues.fillers():
+        return []
+    if turns.is_over:
+        text = "a thread fetches batches ahead, and what it changes cannot be told from what training changes"
+    else:
+        text = (
+            "a thread fetches batches ahead, and what it changes is told from what training changes within some steps"
+        )
+    return [Gap("fetched-ahead", BARS, f"{text}: no rank can be replaced{'' if turns.is_over else ' until then'}")]
+
+
 def _kept_at(engine: Engine, commit: BoundarySnapshot) -> SourcePlace:
     for track in engine.draws.tracks.values():
         number = commit.state.index.get(id(track.loader))

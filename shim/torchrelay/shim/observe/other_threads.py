@@ -1,8 +1,9 @@
 """Whether training takes in what threads of the script's own make: batches that are fetched ahead, an environment.
 
-Such a thread is ahead of training by as much as it likes, and a new process, with threads of its own, would go on with other
-numbers. A queue that the training thread alone uses is no obstacle, and neither is that of a `DataLoader`, which is followed
-elsewhere. What a pool is given and has made within one step is none either, nor a task that returns None, or whose
+Such a thread is ahead of training by as much as it likes. What it puts into a queue that training alone takes from, and that
+training tells it nothing by, can be had again: `filled_queues` says how. No rank is replaced where threads fill another queue.
+A queue that the training thread alone uses is no obstacle, and neither is that of a `DataLoader`, which is followed elsewhere.
+What a pool is given and has made within one step is none either, nor a task that returns None, or whose
 result is left, such as one that saves.
 
 Leans on `queue.Queue.get` and `put`, which its subclasses have from it, on `ThreadPoolExecutor.submit` and `Future.result`, and on
@@ -14,12 +15,18 @@ from __future__ import annotations
 import dis
 import functools
 import queue
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing import pool
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
+from torchrelay.shim.capture.models.modules import ModuleTrees
+from torchrelay.shim.capture.state.filled_queues import QueueUse
 from torchrelay.shim.capture.values.by_identity import ByIdentity
+from torchrelay.shim.data.fetching_turns import FetchingTurns
+from torchrelay.shim.data.iterator_replay import IteratorReplay
+from torchrelay.shim.instrument.loop_tracker import LoopTracker
 from torchrelay.shim.observe.other_processes import ReadingRank, asking
 from torchrelay.shim.script.save_future import SaveFuture
 
@@ -36,13 +43,23 @@ def _leaves_result(frame: FrameType) -> bool:
     return place < len(code) and code[place] == _POP_TOP
 
 
+class DrawingRank(ReadingRank, Protocol):
+    @property
+    def draws(self) -> IteratorReplay: ...
+    @property
+    def trees(self) -> ModuleTrees: ...
+    @property
+    def tracker(self) -> LoopTracker: ...
+    @property
+    def fetching(self) -> FetchingTurns: ...
+
+
 class OtherThreads:
     """Tells the report of the first item that a step takes out of a queue that another thread has filled."""
 
-    def __init__(self, engine: ReadingRank) -> None:
+    def __init__(self, engine: DrawingRank) -> None:
         self._engine = engine
-        self._filled: ByIdentity[None] = ByIdentity()
-        """Queues that others than the training thread have put something into."""
+        self._queues = engine.trees.queues
         self._asked: ByIdentity[int] = ByIdentity()
         """What pools have been asked for, with the boundary of then."""
 
@@ -53,21 +70,58 @@ class OtherThreads:
     def _install_queues(self) -> None:
         cls: Any = queue.Queue
         guard = self._engine.guard
+        begin = cls.__init__
         get = cls.get
         put = cls.put
+        threads = self
+
+        def beginning(plain: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+            plain(self, *args, **kwargs)
+            threads._queues.made(self, in_set_up=not threads._engine.tracker.stack)
 
         def taking(plain: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-            threads._look(self)
-            return plain(self, *args, **kwargs)
+            return threads._take(self, functools.partial(plain, self, *args, **kwargs))
 
         def putting(plain: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-            if not threads._engine.on_training_thread():
-                threads._filled.put(self, None)
-            return plain(self, *args, **kwargs)
+            by_training = threads._engine.on_training_thread()
+            use = threads._queues.given(self, by_training=by_training)
+            if by_training or not use.is_ahead:
+                return plain(self, *args, **kwargs)
+            turns = threads._engine.fetching
+            turns.before_put(self)
+            try:
+                return plain(self, *args, **kwargs)
+            finally:
+                turns.after_put()
 
-        threads = self
+        cls.__init__ = functools.wraps(begin)(guard.entry(begin, beginning))
         cls.get = functools.wraps(get)(guard.entry(get, taking))
         cls.put = functools.wraps(put)(guard.entry(put, putting))
+
+    def _take(self, taken_from: Any, get: Callable[[], Any]) -> Any:
+        """Take an item, and record it for a step that is done again, if a thread fetches such items ahead."""
+        engine = self._engine
+        if not engine.on_training_thread():
+            self._queues.taken_elsewhere(taken_from)
+            return get()
+        if asking() is None:
+            return get()
+        use = self._queues.use(taken_from)
+        if use.is_given or use.is_shared or not use.in_order:
+            self._look(use)
+            return get()
+
+        def take(_: Any) -> Any:
+            if not taken_from.queue:
+                engine.fetching.waits_for_item()
+            item = get()
+            use.put(use.place.after(item))
+            engine.draws.touched.append(use.effect)
+            return item
+
+        item = engine.draws.draw(taken_from, take)
+        self._look(use)
+        return item
 
     def _install_pools(self) -> None:
         submit: Any = ThreadPoolExecutor.submit
@@ -101,8 +155,8 @@ class OtherThreads:
         items: Any = pool.IMapIterator
         items.__next__ = items.next
 
-    def _look(self, taken_from: Any) -> None:
-        if self._may_tell() and self._filled.has(taken_from):
+    def _look(self, use: QueueUse) -> None:
+        if self._may_tell() and use.is_filled and not use.is_ahead:
             self._tell("what another thread puts into a queue")
 
     def _ask(self, result: Any) -> None:

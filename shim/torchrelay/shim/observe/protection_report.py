@@ -58,7 +58,7 @@ class ProtectionReporter:
         self._bulk = ChangedBulk()
         self._texts = ChangedTexts()
         self._lacking = LackingElements()
-        self._own_threads = changed_data_sets.OwnThreads()
+        self._own_threads = changed_data_sets.OwnThreads(engine.trees.queues)
         self._steps_in_set_up = 0
         self._beside: Gap | None = None
         self._files_gone = 0
@@ -350,7 +350,7 @@ class ProtectionReporter:
         found += self._lacking.gaps(commit.state, commit.boundary, self._outermost()) + self._unknown(commit)
         changes = self._engine.draws.data_changes
         found += changed_data_sets.gaps(commit.state, changes, self._bulk, self._own_threads)
-        found += iterator_gaps.unseen_workers(self._engine, commit)
+        found += iterator_gaps.unseen_workers(self._engine, commit) + iterator_gaps.fetched_ahead(self._engine)
         found += [
             Gap(
                 "large-fresh-tensor",

@@ -24,6 +24,7 @@ from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.comm.generations.communicators import Communicators
 from torchrelay.shim.comm.new_groups import NewGroups
 from torchrelay.shim.comm.side_thread_collectives import SideThreadCollectives
+from torchrelay.shim.data.fetching_turns import FetchingTurns
 from torchrelay.shim.data.iterator_replay import IteratorReplay
 from torchrelay.shim.gradients.kept_gradients import KeptGradients
 from torchrelay.shim.instrument.activation import Activation
@@ -90,7 +91,8 @@ class Engine:
         self.log = log
         self.guard: Guard = Guard(self._self)
         tracker.takes = self.guard.takes
-        self.trees = ModuleTrees()
+        self.trees: ModuleTrees = ModuleTrees()
+        self.fetching = FetchingTurns(self.trees.queues)
         self.draws = IteratorReplay()
         self.scripted = scripted if scripted is not None else ScriptedCalls()
         self.draws.is_state = self.is_state
@@ -343,7 +345,7 @@ class Engine:
 
     def let_go(self) -> None:
         """Forget the objects of the script: they are its own again."""
-        self.trees = ModuleTrees()
+        self.trees = ModuleTrees(queues=self.trees.queues)
         self.gradients = KeptGradients()
 
     def begin_trees_anew(self) -> None:

@@ -10,6 +10,7 @@ from torchrelay.protocol.words.positions import RankPhase
 from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.records import undo
+from torchrelay.shim.capture.state.filled_queues import check_not_in_doubt
 from torchrelay.shim.step import boundary_proof
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class GoingBack:
         commit.item.put_back(engine.is_state)
         engine.again.leave()
         engine.updates.take_back_early(commit.boundary)
-        undo.undo(commit.state)
+        self._undo(commit)
         engine.gradients.put_back()
         rng.restore(commit.rng)
         engine.scripted.go_back(commit.scripted)
@@ -65,3 +66,10 @@ class GoingBack:
         engine.recovery.rewinding = None
         torch.clear_autocast_cache()
         boundary_proof.check_gone_back(engine, commit)
+
+    def _undo(self, commit: BoundarySnapshot) -> None:
+        queues = self._engine.trees.queues
+        queues.threads.look(queues.fillers())
+        before = queues.threads.contents()
+        undo.undo(commit.state)
+        check_not_in_doubt(queues.threads, before, queues.threads.contents())

@@ -89,6 +89,8 @@ class TakingBoundaries:
         ):  # a loop within it might have been the one that trains, and is part of its step
             origins.is_of_step(*activation.seen_within)
             activation.seen_within = None
+        if engine.fetching.at_boundary():
+            before = None
         state = engine.writer.state_at(activation.frame, before, number)
         engine.trees.at_boundary()
         engine.writer.settle_data(state, activation)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from torchrelay.shim.capture.values import item_mark
 from torchrelay.shim.capture.values.device_reads import DeviceReads
 from torchrelay.shim.data.replayed_item import ReplayedItem
-from torchrelay.shim.journal import last_draw
 
 
 class Counting(torch.Tensor):
@@ -37,7 +37,7 @@ def test_a_class_of_tensors_does_not_hear_that_its_batch_is_noted_and_given_agai
     drawn.check(lambda obj: False)
     drawn.put_back(lambda obj: False)
     drawn.again(lambda obj: False)
-    last_draw.mark_of(item)
+    item_mark.mark_of(item)
     assert Counting.calls == 0
     assert torch.equal(image.as_subclass(torch.Tensor), torch.arange(6.0))
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from support.loop_script import LoopScript
 
+from torchrelay.shim.capture.values import item_mark
 from torchrelay.shim.journal import last_draw, payload
 
 TRAINING = """
@@ -42,7 +43,7 @@ def test_an_item_is_marked_whose_draw_cannot_be_told(
 ) -> None:
     monkeypatch.setattr(last_draw, "before_draw", lambda *_: None)
     script.run(TRAINING, ITEMS=None)
-    assert [link.mark for link in links] == [last_draw.mark_of(f"item {number}") for number in range(4)]
+    assert [link.mark for link in links] == [item_mark.mark_of(f"item {number}") for number in range(4)]
 
 
 def test_one_that_is_drawn_anew_brings_its_own_mark(script: LoopScript, links: list[payload.LinkRecord]) -> None:
@@ -53,7 +54,7 @@ def test_one_that_is_drawn_anew_brings_its_own_mark(script: LoopScript, links: l
 
 def test_items_of_any_other_iterator_are_marked(script: LoopScript, links: list[payload.LinkRecord]) -> None:
     script.run(TRAINING, ITEMS=["a", "b"])
-    assert [link.mark for link in links] == [last_draw.mark_of(item) for item in "ab"]
+    assert [link.mark for link in links] == [item_mark.mark_of(item) for item in "ab"]
 
 
 class Batch:
@@ -74,23 +75,23 @@ class Batch:
     ],
 )
 def test_another_item_has_another_mark(one: Any, other: Any) -> None:
-    assert last_draw.mark_of(one) == last_draw.mark_of(copy.deepcopy(one))
-    assert last_draw.mark_of(one) != last_draw.mark_of(other)
+    assert item_mark.mark_of(one) == item_mark.mark_of(copy.deepcopy(one))
+    assert item_mark.mark_of(one) != item_mark.mark_of(other)
 
 
 def test_times_and_the_numbers_of_objects_are_left_out() -> None:
-    assert last_draw.mark_of([1, 0.5]) == last_draw.mark_of([1, 0.25])
-    assert last_draw.mark_of(Batch(torch.zeros(3), 1)) == last_draw.mark_of(Batch(torch.zeros(3), 2))
+    assert item_mark.mark_of([1, 0.5]) == item_mark.mark_of([1, 0.25])
+    assert item_mark.mark_of(Batch(torch.zeros(3), 1)) == item_mark.mark_of(Batch(torch.zeros(3), 2))
 
 
 def test_only_the_first_values_of_many_are_looked_at() -> None:
     many = list(range(10 * last_draw._MARKED))
-    assert last_draw.mark_of(many) == last_draw.mark_of([*many[:-1], "another"])
-    assert last_draw.mark_of(many) != last_draw.mark_of([*many[:-1][::-1], "another"])
+    assert item_mark.mark_of(many) == item_mark.mark_of([*many[:-1], "another"])
+    assert item_mark.mark_of(many) != item_mark.mark_of([*many[:-1][::-1], "another"])
 
 
 def test_what_training_has_and_changes_is_no_batch() -> None:
     batch = Batch(torch.zeros(3), 1)
     for known in (batch, batch.data["ids"]):
-        assert last_draw.mark_of([1, batch], {id(known)}) == b""
-    assert last_draw.mark_of([1, batch], {1}) != b""
+        assert item_mark.mark_of([1, batch], {id(known)}) == b""
+    assert item_mark.mark_of([1, batch], {1}) != b""

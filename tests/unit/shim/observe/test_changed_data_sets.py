@@ -12,6 +12,7 @@ from torch.utils.data import Dataset
 from torchrelay.protocol.messages import Gap
 from torchrelay.protocol.names import BARS
 from torchrelay.shim.capture.iteration.data_changes import DataChanges
+from torchrelay.shim.capture.state.filled_queues import FilledQueues
 from torchrelay.shim.observe import changed_data_sets
 from torchrelay.shim.observe.changed_bulk import ChangedBulk
 from torchrelay.shim.observe.changed_data_sets import OwnThreads
@@ -47,7 +48,7 @@ def begun() -> DataChanges:
 
 
 def gaps(data: Cache, changes: DataChanges, threads: OwnThreads | None = None) -> list[Gap]:
-    threads = OwnThreads() if threads is None else threads
+    threads = OwnThreads(FilledQueues()) if threads is None else threads
     changes.look([data])
     threads.look(changes.changed.objects())
     return changed_data_sets.gaps(take({"data": data}), changes, ChangedBulk(), threads)
@@ -71,7 +72,7 @@ def test_a_thread_that_a_changing_data_set_holds_bars_replacement(cache: Cache) 
 
 
 def test_so_does_one_that_is_over(cache: Cache) -> None:
-    changes, threads = begun(), OwnThreads()
+    changes, threads = begun(), OwnThreads(FilledQueues())
     cache.start()
     assert cache.thread is not None
     gaps(cache, changes, threads)
@@ -109,7 +110,7 @@ def test_so_does_another_order_in_what_is_taken_for_data(samples: Any) -> None:
     def texts(boundary: int, loop: object) -> list[str]:
         state = take({"samples": samples})
         bulk.look(state, boundary, loop)
-        return [gap.text for gap in changed_data_sets.gaps(state, DataChanges(), bulk, OwnThreads())]
+        return [gap.text for gap in changed_data_sets.gaps(state, DataChanges(), bulk, OwnThreads(FilledQueues()))]
 
     first, second = object(), object()
     assert texts(0, first) == texts(8, first) == []

@@ -15,6 +15,10 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+from torchrelay.shim.capture.models.modules import ModuleTrees
+from torchrelay.shim.capture.state.filled_queues import QueuePlace
+from torchrelay.shim.data.fetching_turns import FetchingTurns
+from torchrelay.shim.data.iterator_replay import IteratorReplay
 from torchrelay.shim.observe.other_threads import OtherThreads
 from torchrelay.shim.script.guard import Guard
 
@@ -22,7 +26,7 @@ from torchrelay.shim.script.guard import Guard
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Any:
     cls: Any = queue.Queue
-    for name in ("get", "put"):
+    for name in ("__init__", "get", "put"):
         monkeypatch.setattr(cls, name, getattr(cls, name))  # put back in the end
     patched: list[tuple[Any, str]] = [(ThreadPoolExecutor, "submit"), (Future, "result"), (pool.ApplyResult, "get")]
     patched += [(cls, "__init__") for cls in (pool.ApplyResult, pool.IMapIterator)]
@@ -40,7 +44,11 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Any:
         takes_part=is_main,
         on_training_thread=is_main,
         told=[],
+        draws=IteratorReplay(),
+        tracker=SimpleNamespace(stack=[]),
+        trees=ModuleTrees(),
     )
+    made.fetching = FetchingTurns(made.trees.queues)
 
     def others_are_read(frame: FrameType, what: str) -> None:
         made.reporter.reads_from_others = what
@@ -61,8 +69,52 @@ def _ask(filled: queue.Queue[int]) -> int:
     return filled.get()
 
 
-@pytest.mark.parametrize("kind", [queue.Queue, queue.LifoQueue, queue.PriorityQueue])
-def test_an_item_of_another_thread_is_told_once_with_who_asks(engine: Any, kind: type[queue.Queue[int]]) -> None:
+def test_what_a_thread_fetches_ahead_is_counted(engine: Any) -> None:
+    filled: queue.Queue[int] = queue.Queue()
+    _fill(filled, 1, 2, 3)
+    assert (_ask(filled), _ask(filled)) == (1, 2)
+    assert engine.told == []
+    assert engine.trees.queues.use(filled).place == QueuePlace(0, b"").after(1).after(2)
+
+
+def test_it_comes_again_to_a_rank_that_goes_back(engine: Any) -> None:
+    filled: queue.Queue[int] = queue.Queue()
+    _fill(filled, 1, 2, 3, 4)
+    _ask(filled)
+    engine.draws.at_boundary()
+    before = engine.trees.queues.use(filled).place
+    assert (_ask(filled), _ask(filled)) == (2, 3)
+    after = engine.trees.queues.use(filled).place
+    engine.draws.rewind()
+    engine.trees.queues.use(filled).put(before)
+    assert (_ask(filled), _ask(filled)) == (2, 3)
+    assert engine.trees.queues.use(filled).place == after
+    assert _ask(filled) == 4
+
+
+def test_a_thread_that_training_tells_what_to_fetch_is_told(engine: Any) -> None:
+    orders: queue.Queue[int] = queue.Queue()
+    filled: queue.Queue[int] = queue.Queue()
+    orders.put(5)
+    thread = threading.Thread(target=lambda: filled.put(orders.get()))
+    thread.start()
+    thread.join()
+    assert _ask(filled) == 5
+    assert engine.told == [("_ask", "what another thread puts into a queue")]
+
+
+def test_so_is_a_queue_that_training_fills_too(engine: Any) -> None:
+    filled: queue.Queue[int] = queue.Queue()
+    _fill(filled, 1)
+    filled.put(2)
+    assert _ask(filled) == 1
+    assert engine.told == [("_ask", "what another thread puts into a queue")]
+
+
+@pytest.mark.parametrize("kind", [queue.LifoQueue, queue.PriorityQueue])
+def test_an_item_that_comes_by_how_far_a_thread_is_is_told_once_with_who_asks(
+    engine: Any, kind: type[queue.Queue[int]]
+) -> None:
     filled = kind()
     _fill(filled, 1, 1)
     assert (_ask(filled), _ask(filled)) == (1, 1)

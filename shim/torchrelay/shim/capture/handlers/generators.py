@@ -95,7 +95,7 @@ def _edges(found: GeneratorStand) -> list[tuple[Any, Any]]:
 
 def _capture_generator(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
     found = stands.standing(obj)
-    if found is None or not stands.is_whole(obj):
+    if found is None or not stands.is_whole(obj, walk.trees.queues.go_back()):
         _name(walk, obj, parent, key)
         return
     made = walk.trees.data_origins
@@ -107,7 +107,7 @@ def _capture_generator(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) 
 
 def _renewed_generator(trees: ModuleTrees, node: StateNode) -> StateNode | None:
     found = stands.standing(node.obj)
-    if found is None or not stands.is_whole(node.obj):
+    if found is None or not stands.is_whole(node.obj, trees.queues.go_back()):
         raise WalkAnew
     if found.same(node.content):
         return None
@@ -243,7 +243,7 @@ def _of_generator(parent: Any, key: Any) -> Any:
 
 def _capture_iterator(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
     place = plain.read(obj)
-    if place is None or not stands.is_whole(obj):
+    if place is None or not stands.is_whole(obj, walk.trees.queues.go_back()):
         _name(walk, obj, parent, key)
         return
     number = walk.add(kind, obj, parent, key, place)
@@ -253,7 +253,7 @@ def _capture_iterator(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -
 
 def _renewed_iterator(trees: ModuleTrees, node: StateNode) -> StateNode | None:
     place = plain.read(node.obj)
-    if place is None or not stands.is_whole(node.obj):
+    if place is None or not stands.is_whole(node.obj, trees.queues.go_back()):
         raise WalkAnew
     if place.same(node.content):
         return None

@@ -11,6 +11,7 @@ from torchrelay.shim.capture.handlers.handler import Handler, attribute, encode_
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.state.change_detection import only_fields
 from torchrelay.shim.capture.state.edges import same_mapping
+from torchrelay.shim.capture.state.filled_queues import is_running_thread
 from torchrelay.shim.capture.state.host_state import StateNode
 from torchrelay.shim.capture.state.parts import attributes, set_attributes
 from torchrelay.shim.capture.values import by_value, callables
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def _capture(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
-    content = attributes(obj)
+    content = walk.trees.queues.threads.without_theirs(obj, attributes(obj))
     number = walk.add(kind, obj, parent, key, content)
     walk.push(number, content)
     cls = walk.state.nodes[number].seen = type(obj)
@@ -37,14 +38,16 @@ def _same(trees: ModuleTrees, node: StateNode) -> bool:
     """Return whether it has the same attributes, and is of the class that it was of (`self.__class__ = Warm`)."""
     if type(node.obj) is not node.seen:
         return False
-    return same_mapping(vars(node.obj) if only_fields(type(node.obj)) else attributes(node.obj), node.content)
+    now = vars(node.obj) if only_fields(type(node.obj)) else attributes(node.obj)
+    return same_mapping(trees.queues.threads.without_theirs(node.obj, now), node.content)
 
 
 def _undo(node: StateNode) -> None:
     is_walked = node.seen is not None  # else it is an item of the data
     if is_walked and type(node.obj) is not node.seen:
         object.__setattr__(node.obj, "__class__", node.seen)
-    set_attributes(node.obj, node.content, remove_new=True)
+    running = {name: value for name, value in attributes(node.obj).items() if is_running_thread(value)}
+    set_attributes(node.obj, {**node.content, **running}, remove_new=True)  # a thread goes on, and is not begun again
 
 
 def _made_with(encoder: Encoder, node: StateNode) -> bytes | None:

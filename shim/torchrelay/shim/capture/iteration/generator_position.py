@@ -190,7 +190,10 @@ def enter(
 
 
 def is_whole(iterator: Any, seen: set[int] | None = None) -> bool:
-    """Return whether the iterator, and all that it draws from, goes back when its state is put back."""
+    """Return whether the iterator, and all that it draws from, goes back when its state is put back.
+
+    `seen`: ids of what need not be looked at, such as queues whose items come again.
+    """
     seen = set() if seen is None else seen
     if id(iterator) in seen:
         return True
@@ -226,6 +229,8 @@ def _goes_back(value: Any, seen: set[int]) -> bool:
     if cls in PLAIN:
         return True
     kind = kind_of(cls)
+    if kind is Kind.QUEUE and id(value) in seen:
+        return True
     if kind is Kind.GENERATOR or kind in _PYTHONS_OWN:
         return is_whole(value, seen)
     if kind is Kind.UNKNOWN or is_drained(value):

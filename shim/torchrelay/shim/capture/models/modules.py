@@ -35,6 +35,7 @@ from torchrelay.shim.capture.models.spaces import (
     tensors,
 )
 from torchrelay.shim.capture.state.data_origins import DataOrigins
+from torchrelay.shim.capture.state.filled_queues import FilledQueues
 from torchrelay.shim.capture.state.process_settings import ProcessSettings
 from torchrelay.shim.capture.values import callables, small
 from torchrelay.shim.capture.values.callables import is_hidden
@@ -351,8 +352,13 @@ class ModuleTree:
 class ModuleTrees:
     """Keep from walk to walk the trees seen so far, by root, long lists, and which arrays are carried."""
 
-    def __init__(self, arrays: LargeArrays | None = None, settings: ProcessSettings | None = None) -> None:
-        """Begin without trees. `arrays`, `settings`: what is known already of this process's."""
+    def __init__(
+        self,
+        arrays: LargeArrays | None = None,
+        settings: ProcessSettings | None = None,
+        queues: FilledQueues | None = None,
+    ) -> None:
+        """Begin without trees. `arrays`, `settings`, `queues`: what is known already of this process's."""
         self.arrays = arrays or LargeArrays()
         self.long_lists = LongLists()
         self.data_origins = DataOrigins()
@@ -363,6 +369,7 @@ class ModuleTrees:
         self.of_loops: set[int] = set()
         """Iterators of running loops, by id."""
         self.settings = settings or ProcessSettings()
+        self.queues = queues or FilledQueues()
         self.loops: list[Any] = []
         """The iterators of running loops that are state, in the order of the loops; None for the others."""
         self.led_cycles: set[int] = set()
@@ -379,7 +386,7 @@ class ModuleTrees:
 
     def anew(self) -> ModuleTrees:
         """Return the trees of the next outermost loop: what training has changed by now is not of its set-up."""
-        made = ModuleTrees(self.arrays, self.settings)
+        made = ModuleTrees(self.arrays, self.settings, self.queues)
         made.rebound = self.rebound | self.changed.keys()
         made.data_origins = self.data_origins
         return made

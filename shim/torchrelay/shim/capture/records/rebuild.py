@@ -30,6 +30,7 @@ from torchrelay.shim.capture.records.children import child
 from torchrelay.shim.capture.records.encode import EncodedNode
 from torchrelay.shim.capture.records.holders import VARIABLES, Holders, is_of_set_up
 from torchrelay.shim.capture.records.recorded_data import RecordedData
+from torchrelay.shim.capture.state.filled_queues import FilledQueues, QueuePlace, check_not_in_doubt
 from torchrelay.shim.capture.state.host_state import path_of
 from torchrelay.shim.capture.state.key_text import text_of
 from torchrelay.shim.capture.state.process_settings import ProcessSettings
@@ -63,9 +64,9 @@ from torchrelay.shim.script.save_future import SaveId
 class StateRebuild:
     """`frames`: the joiner's frames, outermost first. First `resolve`, then `fill`. `missing` names what has no place here.
 
-    `loops`: the iterators of its running loops. `settings`: those of this process. `promised(save)`: returns a stand-in for a save
-    that the lost rank waited for, or could have. `opens`: opens files as the builtin does, or copies of them where nothing may be
-    written yet.
+    `loops`: the iterators of its running loops. `settings`, `queues`: those of this process. `promised(save)`: returns a stand-in
+    for a save that the lost rank waited for, or could have. `opens`: opens files as the builtin does, or copies of them where
+    nothing may be written yet.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class StateRebuild:
         loops: Sequence[Any] = (),
         *,
         settings: ProcessSettings,
+        queues: FilledQueues,
         opens: Callable[..., IO[Any]] = open,
         was_made: Callable[[Any, DataForm], bool] = lambda obj, form: True,
         known_data: Mapping[int, Any] | None = None,
@@ -86,6 +88,7 @@ class StateRebuild:
         self._frames = frames
         self._loops = loops
         self._settings = settings
+        self._queues = queues
         self._was_made = was_made
         self._known_data = known_data or {}
         self._data_mark = data_mark
@@ -197,12 +200,22 @@ class StateRebuild:
         """
         kinds = [node.kind for node in self._nodes]
         filled = [n for n, kind in enumerate(kinds) if self.objects[n] is not ABSENT and kind not in but]
+        threads = self._queues.threads
+        threads.look(self._queues.fillers())
         for number in sorted(filled, key=lambda n: HANDLERS[kinds[n]].turn):
+            there = self.objects[number]
+            before = threads.content_of(there) if threads else {}
             try:
-                HANDLERS[kinds[number]].fill(self, self._nodes[number], self.objects[number])
+                HANDLERS[kinds[number]].fill(self, self._nodes[number], there)
             except StateMismatchError:
                 if not can_come:
                     raise
+            if before:
+                check_not_in_doubt(threads, before, threads.content_of(there))
+
+    def lead_queue(self, node: EncodedNode, there: Any) -> None:
+        """Take items from a queue that a thread fills, as many as the lost rank had taken. Raises StateMismatchError."""
+        self._queues.lead(there, QueuePlace(*node.content), self.there(node.parent))
 
     def each(self, kind: Kind) -> Iterator[tuple[EncodedNode, Any]]:
         """Yield the nodes of a kind that have an object here, with the object."""

@@ -18,6 +18,7 @@ from torchrelay.shim.capture.state.host_state import Deep
 from torchrelay.shim.capture.state.random_below import follow, random_below
 from torchrelay.shim.capture.values import callables
 from torchrelay.shim.capture.values.base_types import fields, slot_names, slot_value
+from torchrelay.shim.capture.values.kept import KEPT
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.tensors.taint import ABOUT_FORM
 
@@ -281,7 +282,7 @@ def set_attributes(obj: Any, content: Mapping[str, Any], *, remove_new: bool) ->
             elif own is not None:
                 del own[name]
     for name, value in content.items():
-        if now.get(name, _MISSING) is value:
+        if now.get(name, _MISSING) is value or value is KEPT:
             continue
         if name in slots:
             vars(slots[name])[name].__set__(obj, value)

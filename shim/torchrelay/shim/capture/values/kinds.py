@@ -11,6 +11,7 @@ import fractions
 import functools
 import itertools
 import pathlib
+import queue
 import random
 import sys
 import threading
@@ -205,6 +206,8 @@ class Kind(enum.IntEnum):
     """Numbers that other processes may share."""
     FILE = 39
     """A file that may be read from, or one in memory."""
+    QUEUE = 41
+    """A queue of Python's, such as one that a thread fills."""
     SETTINGS = 38
     """What training has changed of the process's settings."""
 
@@ -271,6 +274,7 @@ _CONTAINERS: tuple[tuple[type, Kind], ...] = (
     (random.Random, Kind.PYTHON_RANDOM),
     (itertools.cycle, Kind.CYCLE),
     (types.GeneratorType, Kind.GENERATOR),
+    (queue.Queue, Kind.QUEUE),
     *((cls, Kind.ITERATOR) for cls in plain_iterators.TYPES - {itertools.cycle}),
 )
 

@@ -190,7 +190,7 @@ class Rewalk(Walk):
         same = SAME.get(kind)
         if same is not None:
             if not same(self.trees, node):
-                now = changed(node)
+                now = None if self._of_threads.has_theirs(node.obj) else changed(node)
                 if now is None:
                     self._visit_again(number, node)
                 else:

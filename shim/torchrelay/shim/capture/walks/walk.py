@@ -53,6 +53,7 @@ class Walk:
         """Edges to parameters: whether they have an owner is known once all models and optimizers have been met."""
         self.knows_owners = False
         self._of_optimizers: set[int] = set()
+        self._of_threads = trees.queues.threads
 
     def run(self, frames: Sequence[FrameType], module_globals: Mapping[str, dict[str, Any]]) -> HostState:
         """Return the state. `frames`: the script's frames, outermost first. `module_globals`: the script's modules by name.
@@ -116,6 +117,8 @@ class Walk:
         if id(obj) in self.state.index:
             return
         kind = kind_of(type(obj))
+        if self._of_threads and self._of_threads.is_theirs(obj):
+            return
         if id(obj) in self.state.covered and not owners.is_apart(self.state, parent, kind):
             return
         capture = _CAPTURE.get(kind)

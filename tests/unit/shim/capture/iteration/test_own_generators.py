@@ -23,6 +23,7 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import encode, undo
 from torchrelay.shim.capture.state.host_state import HostState
+from torchrelay.shim.capture.values import item_mark
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.walks.rewalk import Rewalk
 from torchrelay.shim.comm.collective_records import CollectiveRecords
@@ -571,7 +572,7 @@ def test_an_item_that_comes_out_otherwise_is_refused(draws: IteratorReplay) -> N
     recorded, joiner = journal(state, draws), counted()
     assert enter({}, draws, recorded, joiner, written.plain())[0].tolist() == [3]
     with pytest.raises(StateMismatchError, match="another item"):
-        enter({}, draws, recorded, joiner, written._replace(mark=last_draw.mark_of((torch.tensor([4]), 0))).plain())
+        enter({}, draws, recorded, joiner, written._replace(mark=item_mark.mark_of((torch.tensor([4]), 0))).plain())
 
 
 def test_a_stream_that_a_generator_writes_to_takes_no_part_in_its_draws(draws: IteratorReplay) -> None:
@@ -590,7 +591,7 @@ def test_a_stream_that_a_generator_writes_to_takes_no_part_in_its_draws(draws: I
 
 
 def test_a_process_that_was_led_to_another_item_is_refused() -> None:
-    mark = last_draw.mark_of((torch.tensor([4]), 0))
+    mark = item_mark.mark_of((torch.tensor([4]), 0))
     restore_at_boundary._check_item((torch.tensor([4]), 0), mark)
     restore_at_boundary._check_item((torch.tensor([3]), 0), b"")
     with pytest.raises(StateMismatchError, match="another item there than in the lost rank"):
@@ -599,14 +600,14 @@ def test_a_process_that_was_led_to_another_item_is_refused() -> None:
 
 def test_a_mark_tells_items_apart_by_form_and_content_and_leaves_out_times() -> None:
     batch = {"x": torch.arange(1000.0), "names": ["a", "b"], "took": 0.1}
-    mark = last_draw.mark_of(batch)
-    assert mark == last_draw.mark_of({**batch, "x": batch["x"].clone(), "took": 0.2})
+    mark = item_mark.mark_of(batch)
+    assert mark == item_mark.mark_of({**batch, "x": batch["x"].clone(), "took": 0.2})
     for other in (
         {**batch, "x": batch["x"] + 1},
         {**batch, "x": batch["x"].view(10, 100)},
         {**batch, "names": ["a", "c"]},
     ):
-        assert mark != last_draw.mark_of(other)
+        assert mark != item_mark.mark_of(other)
 
 
 def at_its_gate(draws: IteratorReplay, draws_here: int) -> tuple[int, Any]:

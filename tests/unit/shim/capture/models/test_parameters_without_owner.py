@@ -15,6 +15,7 @@ from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import undo
 from torchrelay.shim.capture.records.encode import decode, encode
 from torchrelay.shim.capture.records.rebuild import StateRebuild
+from torchrelay.shim.capture.state.filled_queues import FilledQueues
 from torchrelay.shim.capture.state.process_settings import ProcessSettings
 from torchrelay.shim.capture.walks.rewalk import Rewalk
 
@@ -156,7 +157,7 @@ def test_a_parameter_that_is_exchanged_in_its_group_is_noticed() -> None:
             points.optimizer.param_groups[1]["params"][0] = points.sizes
         state = Rewalk(trees, state, at_gate=False).run([], {"script": namespace})
     target = {"points": Points(4)}
-    rebuild = StateRebuild([], {"script": target}, no_saves, settings=ProcessSettings())
+    rebuild = StateRebuild([], {"script": target}, no_saves, settings=ProcessSettings(), queues=FilledQueues())
     rebuild.resolve(decode(encode(state)))
     rebuild.fill()
     assert target["points"].sizes.shape == (6, 2)

@@ -12,6 +12,7 @@ from support.host_state import carry, differences, no_saves, take
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import encode, undo
 from torchrelay.shim.capture.records.rebuild import StateRebuild
+from torchrelay.shim.capture.state.filled_queues import FilledQueues
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.state.process_settings import ProcessSettings
 from torchrelay.shim.capture.values.large_arrays import LargeArrays
@@ -29,7 +30,7 @@ def in_training(namespace: dict[str, Any]) -> HostState:
 
 
 def rebuilt(state: HostState, target: dict[str, Any]) -> None:
-    rebuild = StateRebuild([], {"script": target}, no_saves, settings=ProcessSettings())
+    rebuild = StateRebuild([], {"script": target}, no_saves, settings=ProcessSettings(), queues=FilledQueues())
     rebuild.resolve(encode.decode(pickle.loads(pickle.dumps(encode.encode(state)))))
     rebuild.fill()
     rebuild.check_complete()

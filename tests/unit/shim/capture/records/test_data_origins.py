@@ -22,6 +22,7 @@ from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import encode
 from torchrelay.shim.capture.records.rebuild import StateRebuild
 from torchrelay.shim.capture.state.data_origins import DataOrigins, Maker
+from torchrelay.shim.capture.state.filled_queues import FilledQueues
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.state.process_settings import ProcessSettings
 from torchrelay.shim.capture.walks.rewalk import Rewalk
@@ -91,7 +92,12 @@ def join(state: HostState, target: Names) -> DataOrigins:
     """What is noted there of data."""
     made = DataOrigins()
     rebuild = StateRebuild(
-        [], {"script": target}, no_saves, settings=ProcessSettings(), was_made=lambda obj, form: made.has_made(obj)
+        [],
+        {"script": target},
+        no_saves,
+        settings=ProcessSettings(),
+        queues=FilledQueues(),
+        was_made=lambda obj, form: made.has_made(obj),
     )
     rebuild.resolve(encode.decode(pickle.loads(pickle.dumps([*state.written]))))
     rebuild.fill()

@@ -17,6 +17,7 @@ from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import encode, undo
 from torchrelay.shim.capture.records.rebuild import StateRebuild
 from torchrelay.shim.capture.state.change_detection import WalkAnew
+from torchrelay.shim.capture.state.filled_queues import FilledQueues
 from torchrelay.shim.capture.state.process_settings import ProcessSettings
 from torchrelay.shim.capture.values import callables
 from torchrelay.shim.capture.walks.rewalk import Rewalk
@@ -238,7 +239,7 @@ def test_keywords_of_a_partial_function_that_training_writes_to_are_written_anew
     rule.keywords["value"] = 4.0
     state = Rewalk(trees, base, at_gate=False).run([], {"script": names})
     target: dict[str, Any] = {"trainer": [functools.partial(first, value=1.0)]}
-    rebuild = StateRebuild([], {"script": target}, no_saves, settings=ProcessSettings())
+    rebuild = StateRebuild([], {"script": target}, no_saves, settings=ProcessSettings(), queues=FilledQueues())
     rebuild.resolve(encode.decode(encode.encode(state)))
     rebuild.fill()
     assert target["trainer"][0]() == 4.0
@@ -259,7 +260,9 @@ def test_what_attributes_of_a_class_mean_goes_back_and_comes_over(monkeypatch: p
     written = journal({"options": Options})
     undo.undo(state)
     assert (Options.loss, Options.wrapper) == (torch.tanh, Warm)
-    rebuild = StateRebuild([], {"script": {"options": Options}}, no_saves, settings=ProcessSettings())
+    rebuild = StateRebuild(
+        [], {"script": {"options": Options}}, no_saves, settings=ProcessSettings(), queues=FilledQueues()
+    )
     rebuild.resolve(encode.decode(pickle.loads(written)))
     rebuild.fill()
     assert (Options.loss, Options.wrapper) == (second, Trained)

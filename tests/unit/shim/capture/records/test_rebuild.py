@@ -22,6 +22,7 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.models import device
 from torchrelay.shim.capture.records.encode import EncodedNode
 from torchrelay.shim.capture.records.rebuild import StateRebuild
+from torchrelay.shim.capture.state.filled_queues import FilledQueues
 from torchrelay.shim.capture.state.process_settings import ProcessSettings
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.join.destination import Destination
@@ -349,7 +350,7 @@ def test_entries_of_optimizer_state_come_in_the_order_in_which_they_were_made() 
 
 
 def test_a_frame_that_is_not_there_is_refused() -> None:
-    rebuild = StateRebuild([], {}, no_saves, settings=ProcessSettings())
+    rebuild = StateRebuild([], {}, no_saves, settings=ProcessSettings(), queues=FilledQueues())
     with pytest.raises(StateMismatchError, match=r"runs in train\(\)"):
         rebuild.resolve([EncodedNode(Kind.FRAME, None, -1, (0, "train"), {})])
 

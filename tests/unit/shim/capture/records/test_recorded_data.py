@@ -19,6 +19,7 @@ from torchrelay.shim.capture.records import encode
 from torchrelay.shim.capture.records.rebuild import StateRebuild
 from torchrelay.shim.capture.records.recorded_data import RecordedData
 from torchrelay.shim.capture.state.data_origins import DataOrigins, Maker
+from torchrelay.shim.capture.state.filled_queues import FilledQueues
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.state.process_settings import ProcessSettings
 from torchrelay.shim.capture.values.kinds import DATA, Kind
@@ -131,7 +132,13 @@ def trained(names: Names, train: Callable[[Names], None]) -> tuple[HostState, Mo
 
 def rebuilt(state: HostState, target: Names, **known: Any) -> StateRebuild:
     rebuild = StateRebuild(
-        [], {"script": target}, no_saves, settings=ProcessSettings(), was_made=lambda obj, form: False, **known
+        [],
+        {"script": target},
+        no_saves,
+        settings=ProcessSettings(),
+        queues=FilledQueues(),
+        was_made=lambda obj, form: False,
+        **known,
     )
     rebuild.resolve(encode.decode(pickle.loads(pickle.dumps([*state.written]))))
     rebuild.fill()

@@ -14,6 +14,7 @@ from support.host_state import carry, take
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.records import encode
 from torchrelay.shim.capture.records.rebuild import StateRebuild
+from torchrelay.shim.capture.state.filled_queues import FilledQueues
 from torchrelay.shim.capture.state.process_settings import ProcessSettings
 from torchrelay.shim.capture.values.written_files import form_of
 from torchrelay.shim.set_up.scratch_files import JoinerFiles
@@ -43,7 +44,9 @@ def rebuilt(source: dict[str, Any], target: dict[str, Any], opens: Open) -> None
     def no_saves(save: Any) -> Any:
         raise AssertionError(save)
 
-    rebuild = StateRebuild([], {"script": target}, no_saves, settings=ProcessSettings(), opens=opens)
+    rebuild = StateRebuild(
+        [], {"script": target}, no_saves, settings=ProcessSettings(), queues=FilledQueues(), opens=opens
+    )
     rebuild.resolve(encode.decode(encode.encode(take(source))))
     rebuild.fill()
 

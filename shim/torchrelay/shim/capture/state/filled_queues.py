@@ -1,0 +1,199 @@
+"""Queues of Python's that other threads fill, such as batches that are fetched ahead: how far training has taken from each.
+
+What is in such a queue is the thread's affair. What training has taken is known by a count, and by a mark of the items. A new
+process has a queue that its own thread fills; it takes as many items from that, and must have come to the same mark.
+
+Leans on `queue.Queue`, on its attributes `queue`, `maxsize` and `unfinished_tasks`, and on its methods `_put` and `_get`. Seen on
+CPython 3.11.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import queue
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture.state.parts import attributes
+from torchrelay.shim.capture.state.thread_objects import ThreadObjects
+from torchrelay.shim.capture.values import item_mark
+from torchrelay.shim.capture.values.by_identity import ByIdentity
+
+_CONTENT = ("maxsize", "queue", "unfinished_tasks")
+_LOOK_S = 1.0
+"""So often a process that waits for an item looks whether anybody can still put one in."""
+
+
+class QueuePlace(NamedTuple):
+    """How far training has taken from a queue. `mark`: of all items that it has taken, in their order."""
+
+    taken: int
+    mark: bytes
+
+    def after(self, item: Any) -> QueuePlace:
+        own = item.hex().encode() if type(item) is float else item_mark.mark_of(item)
+        return QueuePlace(self.taken + 1, hashlib.blake2b(self.mark + own, digest_size=8).digest())
+
+
+class QueueUse:
+    """Who uses one queue."""
+
+    def __init__(self, *, of_set_up: bool, in_order: bool) -> None:
+        self.place = QueuePlace(0, b"")
+        """Of the items that training has taken, as of where it stands: a step that is done again takes its items again."""
+        self.of_set_up = of_set_up
+        self.in_order = in_order
+        """Whether items come out as they went in, and not by how far the threads were."""
+        self.fillers: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+        """Threads beside the training thread that have put something into it."""
+        self.is_filled = False
+        """Whether there were any."""
+        self.is_given = False
+        """Whether the training thread has put something into it."""
+        self.is_shared = False
+        """Whether other threads take from it."""
+        self.is_answered = False
+        """Whether what fills it takes from another queue that training fills: what it puts in answers what training asks."""
+
+    @property
+    def is_ahead(self) -> bool:
+        """Return whether it holds what a thread fetches ahead for training, which tells that thread nothing."""
+        return self.is_filled and self.in_order and not (self.is_given or self.is_shared or self.is_answered)
+
+    @property
+    def is_own(self) -> bool:
+        """Return whether only training uses it: what is in it is its state."""
+        return self.is_given and not (self.is_filled or self.is_shared)
+
+    def put(self, place: QueuePlace) -> None:
+        self.place = place
+
+    def effect(self) -> Callable[[], None]:
+        """Return what does again to the place what the present draw has done."""
+        return functools.partial(self.put, self.place)
+
+
+class FilledQueues:
+    """What is known of the queues of this process."""
+
+    def __init__(self) -> None:
+        self._uses: ByIdentity[QueueUse] = ByIdentity()
+        self._asked: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+        """Threads that take from a queue that training fills."""
+        self.threads = ThreadObjects()
+        """What the threads work with that fetch ahead."""
+
+    def made(self, new: Any, *, in_set_up: bool) -> None:
+        """Note a new queue. `in_set_up`: outside of every loop, so that a new process has one, too, before it enters any."""
+        self._uses.put(new, QueueUse(of_set_up=in_set_up, in_order=_is_in_order(new)))
+
+    def use(self, of: Any) -> QueueUse:
+        found = self._uses.get(of)
+        if found is None:  # made before anybody looked
+            self.made(of, in_set_up=True)
+            found = self.use(of)
+        return found
+
+    def known(self, of: Any) -> QueueUse | None:
+        return self._uses.get(of)
+
+    def given(self, to: Any, *, by_training: bool) -> QueueUse:
+        """Note that something is put into a queue, and return who uses it."""
+        use = self.use(to)
+        if by_training:
+            use.is_given = True
+            return use
+        thread = threading.current_thread()
+        use.is_filled = True
+        use.fillers.add(thread)
+        use.is_answered = use.is_answered or thread in self._asked
+        return use
+
+    def taken_elsewhere(self, taken_from: Any) -> None:
+        """Note that another thread takes from a queue."""
+        use = self.use(taken_from)
+        use.is_shared = True
+        if use.is_given:
+            self._asked.add(threading.current_thread())
+
+    def is_filler(self, thread: threading.Thread) -> bool:
+        """Return whether the thread fetches ahead, and only does what is told apart from training."""
+        return any(thread in use.fillers for _, use in self.ahead())
+
+    def fillers(self) -> list[threading.Thread]:
+        """Return the threads that run and fetch ahead."""
+        return [thread for _, use in self.ahead() for thread in use.fillers if thread.is_alive()]
+
+    def go_back(self) -> set[int]:
+        """Return the queues whose items come again to a rank that goes back, and to which a new process can be led, by id."""
+        return {id(obj) for obj in self._uses.objects() if (use := self.use(obj)).of_set_up and use.is_ahead}
+
+    def ahead(self) -> Iterator[tuple[Any, QueueUse]]:
+        """Yield the queues that hold what threads fetch ahead."""
+        for obj in self._uses.objects():
+            use = self.use(obj)
+            if use.is_ahead:
+                yield obj, use
+
+    def lead(self, to: Any, place: QueuePlace, owner: Any) -> None:
+        """Take items until as many were taken as where `place` was noted.
+
+        `owner`: what holds the queue. Where nobody fills it yet, and `owner` is an iterator, that is asked, since it may have to
+        begin a thread first. Raises StateMismatchError where the items are others.
+        """
+        use = self.use(to)
+        while use.place.taken < place.taken:
+            if not use.is_filled and hasattr(type(owner), "__next__"):
+                before = use.place.taken
+                next(owner, None)
+                if use.place.taken > before:
+                    continue
+            use.put(use.place.after(_take(to, use)))
+        if use.place != place:
+            raise StateMismatchError(
+                f"a thread that fetches ahead has put other items into its queue here: {use.place.taken} were taken, "
+                f"and {place.taken} in the lost rank"
+            )
+        self.threads.look(self.fillers())
+
+
+def _take(taken_from: Any, use: QueueUse) -> Any:
+    get = type(taken_from).get
+    get = getattr(get, "__wrapped__", get)  # past the hook that counts
+    while True:
+        try:
+            return get(taken_from, timeout=_LOOK_S)
+        except queue.Empty as e:
+            if use.is_filled and not any(thread.is_alive() for thread in use.fillers):
+                raise StateMismatchError(
+                    f"a thread that fetches ahead has ended here after {use.place.taken} items"
+                ) from e
+
+
+def _is_in_order(new: Any) -> bool:
+    own: Any = queue.Queue
+    return (type(new)._put, type(new)._get) == (own._put, own._get)
+
+
+def content_of(own: Any) -> dict[str, Any]:
+    """Return what is state of a queue that training alone uses."""
+    found = attributes(own)
+    return {name: found[name] for name in _CONTENT if name in found}
+
+
+def check_not_in_doubt(threads: ThreadObjects, before: Mapping[int, Any], after: Mapping[int, Any]) -> None:
+    """Raise StateMismatchError if objects were put to another content that a thread which fetches ahead may be at work with."""
+    found = threads.in_doubt(before, after)
+    if found:
+        raise StateMismatchError(
+            f"{', '.join(found[:3])}: a thread that fetches ahead works with it, and whether training or the thread "
+            "changes it is not known"
+        )
+
+
+def is_running_thread(value: Any) -> bool:
+    return isinstance(value, threading.Thread) and value.is_alive()

@@ -1,0 +1,247 @@
+"""Objects that threads work with which fetch ahead for training, and who changes them: such a thread, or training.
+
+What a thread changes is where that thread is, and not where training is: it is neither put back nor carried. A process's own
+threads bring it there. What training changes is state as anything else. Who it is was seen while one of the two stood still.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import zlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from types import FrameType
+from typing import Any, NamedTuple
+
+from torchrelay.shim.adapters.cpython import frames, plain_iterators
+from torchrelay.shim.capture.state.parts import attributes, numpy_random_state
+from torchrelay.shim.capture.values import callables
+from torchrelay.shim.capture.values.alike import alike
+from torchrelay.shim.capture.values.base_types import dict_items, list_items, tuple_items
+from torchrelay.shim.capture.values.kept import KEPT
+from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
+from torchrelay.shim.script.hidden_frames import is_ours
+
+_MOST_OBJECTS = 4096
+_MOST_ITEMS = 1000
+"""A longer container is taken for data."""
+_SMALL_BYTES = 64 * 1024
+_WITH_ATTRIBUTES = frozenset({Kind.ATTRS, Kind.DATASET, Kind.LOADER, Kind.LOADER_ITER, Kind.UNKNOWN})
+_OF_EVERY_THREAD = frozenset(vars(threading.Thread()))
+_STARTERS = frozenset({"threading", "queue"})
+"""Modules between what starts a thread and what the script runs in it."""
+
+
+class Way(NamedTuple):
+    """How an object's part is known in every process: the class that has it, and its name or key there."""
+
+    holder: str
+    name: str
+
+
+class _Reached(NamedTuple):
+    obj: Any
+    way: Way
+    """By which it was first reached."""
+
+
+class ThreadObjects:
+    def __init__(self) -> None:
+        self._objects: dict[int, _Reached] = {}
+        self._threads: frozenset[threading.Thread] = frozenset()
+        self.by_training: set[Way] = set()
+        self.by_threads: set[Way] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._objects)
+
+    @property
+    def known(self) -> tuple[tuple[tuple[str, str], ...], ...]:
+        """Return what training, and what threads are known to change, as plain values."""
+        return tuple((*way,) for way in sorted(self.by_training)), tuple((*way,) for way in sorted(self.by_threads))
+
+    def learn(self, by_training: Iterable[tuple[str, str]], by_threads: Iterable[tuple[str, str]]) -> None:
+        """Take over what another process has come to know, as `known` has it."""
+        self.by_training |= {Way(*way) for way in by_training}
+        self.by_threads |= {Way(*way) for way in by_threads}
+
+    def look(self, threads: Iterable[threading.Thread]) -> None:
+        """Look what these threads work with now. `threads`: all that run and fetch ahead."""
+        now = frozenset(threads)
+        if now != self._threads:
+            self._threads = now
+            self.look_again()
+
+    def look_again(self) -> None:
+        self._objects = _reached(self._threads)
+
+    def has(self, obj: Any) -> bool:
+        found = self._objects.get(id(obj))
+        return found is not None and found.obj is obj
+
+    def is_theirs(self, obj: Any) -> bool:
+        """Return whether threads alone change the object, which has no attributes of which this could be told apart."""
+        found = self._objects.get(id(obj))
+        if found is None or found.obj is not obj or kind_of(type(obj)) in _WITH_ATTRIBUTES:
+            return False
+        return found.way in self.by_threads and found.way not in self.by_training
+
+    def has_theirs(self, obj: Any) -> bool:
+        """Return whether some of an object's attributes may be no state of training."""
+        return isinstance(obj, threading.Thread) or (bool(self._objects) and self.has(obj))
+
+    def without_theirs(self, obj: Any, content: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return an object's attributes. In place of those that are no state of training stands KEPT.
+
+        These are what threads alone change, and what Python keeps of a thread.
+        """
+        if not self.has_theirs(obj):
+            return content
+        holder = type(obj).__qualname__
+        theirs = {way.name for way in self.by_threads - self.by_training if way.holder == holder and self.has(obj)}
+        if isinstance(obj, threading.Thread):
+            theirs |= _OF_EVERY_THREAD
+        return {name: KEPT if name in theirs else value for name, value in content.items()}
+
+    def may_change(self, obj: Any, names: Iterable[str]) -> bool:
+        """Return whether threads work with the object, and training is not known to be alone in changing these attributes."""
+        holder = type(obj).__qualname__
+        ways = {Way(holder, name) for name in names}
+        return self.has(obj) and not ways <= self.by_training - self.by_threads
+
+    def contents(self) -> dict[int, Any]:
+        """Return what the objects hold now, by id."""
+        return {key: _content(found.obj) for key, found in self._objects.items()}
+
+    def content_of(self, obj: Any) -> dict[int, Any]:
+        """Return what one of the objects holds now, as `contents` does; nothing for any other object."""
+        return {id(obj): _content(obj)} if self.has(obj) else {}
+
+    def changes(self, before: Mapping[int, Any], after: Mapping[int, Any]) -> set[Way]:
+        """Return what has changed between two looks."""
+        found = set[Way]()
+        for key, content in before.items():
+            if key in after and key in self._objects:
+                found.update(_changed(self._objects[key], content, after[key]))
+        return found
+
+    def in_doubt(self, before: Mapping[int, Any], after: Mapping[int, Any]) -> list[str]:
+        """Return what has been put to another content though it is not known whether a thread is at work there."""
+        unknown = self.changes(before, after) - self.by_training - self.by_threads
+        return [f"{way.holder}.{way.name}" for way in sorted(unknown)]
+
+
+def _reached(threads: Iterable[threading.Thread]) -> dict[int, _Reached]:
+    """Return what hangs below the variables of these threads' functions, and below what they were started with."""
+    found: dict[int, _Reached] = {}
+    tops = sys._current_frames()
+    left = deque[tuple[Any, Way]]()
+    for thread in threads:
+        left.extend((value, Way("threading.Thread", name)) for name, value in _started_with(thread))
+        for frame in _frames(tops.get(thread.ident or -1)):
+            left.extend((v, Way(frame.f_code.co_name, n)) for n, v in frames.read_locals(frame).items())
+    while left and len(found) < _MOST_OBJECTS:
+        obj, way = left.popleft()
+        if type(obj) in PLAIN or id(obj) in found:
+            continue
+        below = _below(obj)
+        if below is not None:
+            found[id(obj)] = _Reached(obj, way)
+            holder = type(obj).__qualname__
+            left.extend((value, Way(holder, _name(key))) for key, value in below if type(value) not in PLAIN)
+    return found
+
+
+def _started_with(thread: threading.Thread) -> list[tuple[str, Any]]:
+    own = vars(thread)
+    return [(name, own[name]) for name in ("_target", "_args", "_kwargs") if own.get(name)]
+
+
+def _frames(top: FrameType | None) -> Iterator[FrameType]:
+    while top is not None:
+        if not is_ours(top) and str(top.f_globals.get("__name__")) not in _STARTERS:
+            yield top
+        top = top.f_back
+
+
+def _name(key: Any) -> str:
+    return key if type(key) is str else repr(key) if type(key) in PLAIN else type(key).__qualname__
+
+
+def _below(obj: Any) -> list[tuple[Any, Any]] | None:
+    """Return what an object leads to; None for what is not looked at."""
+    kind = kind_of(type(obj))
+    if kind in _WITH_ATTRIBUTES:
+        return [*attributes(obj).items()]
+    if kind in (Kind.LIST, Kind.TUPLE, Kind.DEQUE, Kind.SET):
+        return [] if len(obj) > _MOST_ITEMS else [*enumerate(_items(obj))]
+    if kind is Kind.DICT:
+        return [] if len(obj) > _MOST_ITEMS else [*dict_items(obj).items()]
+    if kind is Kind.GENERATOR:
+        frame = obj.gi_frame
+        return [] if frame is None or obj.gi_running else [*frames.read_locals(frame).items()]
+    if kind in (Kind.ITERATOR, Kind.CYCLE):
+        place = plain_iterators.read(obj)
+        return [] if place is None else [*place.held.items()]
+    if kind is Kind.FUNCTION:
+        return [*callables.variables(obj).items()]
+    if kind is Kind.THROUGH:
+        parts = [(name, getattr(obj, name, None)) for name in ("__self__", "func", "args", "keywords")]
+        return [(name, value) for name, value in parts if value is not None]
+    if kind in (Kind.PYTHON_RANDOM, Kind.NUMPY_RANDOM, Kind.TORCH_GENERATOR, Kind.NDARRAY, Kind.BYTEARRAY):
+        return []
+    return None
+
+
+def _items(obj: Any) -> list[Any]:
+    return [*tuple_items(obj)] if isinstance(obj, tuple) else [*list_items(obj)] if isinstance(obj, list) else [*obj]
+
+
+def _content(obj: Any) -> Any:
+    kind = kind_of(type(obj))
+    if kind in _WITH_ATTRIBUTES:
+        return attributes(obj)
+    if kind in (Kind.LIST, Kind.DEQUE, Kind.SET):
+        return len(obj) if len(obj) > _MOST_ITEMS else _items(obj)
+    if kind is Kind.DICT:
+        return len(obj) if len(obj) > _MOST_ITEMS else [*obj, *dict_items(obj).values()]
+    if kind is Kind.PYTHON_RANDOM:
+        return obj.getstate()
+    if kind is Kind.NUMPY_RANDOM:
+        return numpy_random_state(obj)
+    if kind is Kind.TORCH_GENERATOR:
+        return obj.get_state()
+    if kind is Kind.NDARRAY:
+        return zlib.crc32(obj.tobytes()) if obj.nbytes <= _SMALL_BYTES and obj.dtype.kind != "O" else None
+    if kind is Kind.BYTEARRAY:
+        return zlib.crc32(obj)
+    if kind is Kind.GENERATOR:
+        frame = obj.gi_frame
+        return None if frame is None else frame.f_lasti
+    return None
+
+
+def _changed(reached: _Reached, before: Any, after: Any) -> Iterator[Way]:
+    if kind_of(type(reached.obj)) in _WITH_ATTRIBUTES:
+        holder = type(reached.obj).__qualname__
+        for name in before.keys() | after.keys():
+            if not (name in before and name in after and _same(before[name], after[name])):
+                yield Way(holder, name)
+    elif not _same_content(before, after):
+        yield reached.way
+
+
+def _same(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    cls = type(one)
+    if cls is not type(other) or cls not in PLAIN:
+        return False
+    return bool(one == other) or (one != one and other != other)
+
+
+def _same_content(one: Any, other: Any) -> bool:
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return alike(one, other)

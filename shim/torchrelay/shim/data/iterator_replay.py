@@ -21,6 +21,7 @@ from torchrelay.shim.capture.iteration import shared_memory
 from torchrelay.shim.capture.iteration.data_changes import DataChanges
 from torchrelay.shim.capture.iteration.generator_position import cycles_below
 from torchrelay.shim.capture.iteration.loader_order import LoaderIter, made_by, order_of
+from torchrelay.shim.capture.state.led_iterators import LedIterators
 from torchrelay.shim.capture.state.parts import attributes
 from torchrelay.shim.capture.values.by_identity import ByIdentity
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
@@ -71,6 +72,7 @@ class IteratorReplay:
         """Loaders that the draw in progress has drawn from."""
         self.is_state: Callable[[Any], bool] = lambda _: False
         """Whether a rewind has put the content of this container back in its place."""
+        self.led = LedIterators()
         self.state_ids: Callable[[], Container[int]] = tuple
         """Ids of the objects that training has and changes."""
         self.at_once = False
@@ -178,7 +180,7 @@ class IteratorReplay:
         """Return whether a rewind puts the iterator to where it stood: what it yields must not come from a record then."""
         kind = kind_of(type(iterator))
         if kind in _STANDS:
-            return self.is_state(iterator)
+            return self.is_state(iterator) and not self.led.has(iterator)
         if kind is Kind.THROUGH:
             return self._goes_back(lines_of(iterator))
         if kind not in (Kind.ATTRS, Kind.LOADER):
@@ -189,6 +191,7 @@ class IteratorReplay:
     def draw(self, iterator: Any, original: Callable[..., Any], default: tuple[Any, ...] = ()) -> Any:
         if not self.recording or self._nested or self._goes_back(iterator):
             item = original(iterator, *default)
+            self._count(iterator, item)
             if not self.recording:
                 self.touched.clear()
                 self._drawn_below.clear()
@@ -217,6 +220,7 @@ class IteratorReplay:
                 self._used_between = False
             try:
                 item = original(iterator, *default)
+                self._count(iterator, item)
             except StopIteration as over:
                 # Asked again, it would not change again what its end has, or draw from an epoch that has begun since.
                 if self.some_keep_workers or self.in_body():
@@ -235,6 +239,11 @@ class IteratorReplay:
             self._latest = item, drawn
         self._consume(iterator, drawn)
         return item
+
+    def _count(self, iterator: Any, item: Any) -> None:
+        again = self.led.taken(iterator, item)
+        if again is not None:
+            self.touched.append(again)
 
     def _left_behind(self, iterator: Any) -> tuple[Callable[[], None], ...]:
         """Return what does again what the present draw has left behind."""

@@ -28,6 +28,7 @@ from torchrelay.shim.capture.state.data_origins import DataOrigins, Maker
 from torchrelay.shim.capture.state.parts import is_set_up
 from torchrelay.shim.capture.values import item_mark
 from torchrelay.shim.capture.values.by_identity import held
+from torchrelay.shim.capture.values.item_mark import TakenItems
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
 from torchrelay.shim.data import lead_iterators
@@ -81,6 +82,8 @@ def put_state(
             _lead_cycle(engine, rebuild, number, CyclePlace(*nodes[number].content), record)
         else:
             _lead_iterator(engine, rebuild, number, record)
+    if not at_gate:
+        _lead_others(engine, rebuild)
     if loaders is None:  # at an outer loop's head it can still come; at a gate this process has drawn from them itself
         rebuild.fill(but=_STAND, can_come=not at_gate)
         for node, generator in rebuild.each(Kind.GENERATOR) if at_gate else ():
@@ -128,6 +131,21 @@ def _lead_iterator(engine: Engine, rebuild: StateRebuild, number: int, record: p
     rebuild.objects[number] = made
     rebuild.last[id(made)] = last
     return made
+
+
+def _lead_others(engine: Engine, rebuild: StateRebuild) -> None:
+    """Ask iterators of set-up as often as the lost rank has, before anything that they read is put to another content."""
+    draws = engine.draws
+    expected = draws.expected
+    draws.expected = deque()
+    now = rng.capture()
+    try:
+        for node, iterator in rebuild.each(Kind.LED):
+            with engine.records.alone():  # what it told its peers was in steps that are over
+                engine.trees.led.lead(iterator, TakenItems(*node.content[2]))
+    finally:
+        rng.restore(now)
+        draws.expected = expected
 
 
 def _draw_again(engine: Engine, rebuild: StateRebuild, draw: last_draw.WrittenDraw) -> list[Any]:

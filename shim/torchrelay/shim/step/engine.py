@@ -96,6 +96,7 @@ class Engine:
         self.draws = IteratorReplay()
         self.scripted = scripted if scripted is not None else ScriptedCalls()
         self.draws.is_state = self.is_state
+        self.draws.led = self.trees.led
         self._draw = self.guard.entry(next, self.draws.next)
         self.drawn: Callable[[Any, tuple[Any, ...]], Any] = lambda iterator, default: self._draw(iterator, *default)
         self.comms: Communicators = Communicators(
@@ -345,7 +346,7 @@ class Engine:
 
     def let_go(self) -> None:
         """Forget the objects of the script: they are its own again."""
-        self.trees = ModuleTrees(queues=self.trees.queues)
+        self.trees = ModuleTrees(queues=self.trees.queues, led=self.trees.led)
         self.gradients = KeptGradients()
 
     def begin_trees_anew(self) -> None:

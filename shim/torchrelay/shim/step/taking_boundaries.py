@@ -89,7 +89,8 @@ class TakingBoundaries:
         ):  # a loop within it might have been the one that trains, and is part of its step
             origins.is_of_step(*activation.seen_within)
             activation.seen_within = None
-        if engine.fetching.at_boundary():
+        engine.trees.led.in_set_up = number == 0
+        if engine.fetching.at_boundary() | engine.trees.led.have_begun():
             before = None
         state = engine.writer.state_at(activation.frame, before, number)
         engine.trees.at_boundary()

@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from torchrelay.shim.capture.models.modules import ModuleTrees
-from torchrelay.shim.capture.state.filled_queues import QueuePlace
+from torchrelay.shim.capture.values.item_mark import TakenItems
 from torchrelay.shim.data.fetching_turns import FetchingTurns
 from torchrelay.shim.data.iterator_replay import IteratorReplay
 from torchrelay.shim.observe.other_threads import OtherThreads
@@ -74,7 +74,7 @@ def test_what_a_thread_fetches_ahead_is_counted(engine: Any) -> None:
     _fill(filled, 1, 2, 3)
     assert (_ask(filled), _ask(filled)) == (1, 2)
     assert engine.told == []
-    assert engine.trees.queues.use(filled).place == QueuePlace(0, b"").after(1).after(2)
+    assert engine.trees.queues.use(filled).place == TakenItems(0, b"").after(1).after(2)
 
 
 def test_it_comes_again_to_a_rank_that_goes_back(engine: Any) -> None:

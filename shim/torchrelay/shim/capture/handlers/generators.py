@@ -22,7 +22,7 @@ from torchrelay.shim.capture.state.change_detection import WalkAnew
 from torchrelay.shim.capture.state.edges import not_plain
 from torchrelay.shim.capture.state.host_state import StateNode
 from torchrelay.shim.capture.state.tags import REF
-from torchrelay.shim.capture.values.kinds import Kind
+from torchrelay.shim.capture.values.kinds import Kind, kind_of
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
 if TYPE_CHECKING:
@@ -77,13 +77,48 @@ def _make_cycle(rebuild: StateRebuild, node: EncodedNode) -> Any:
 
 
 def _name(walk: Walk, obj: Any, parent: int, key: Any) -> None:
-    """Name an iterator that cannot be put to where it stood.
+    """Let an iterator that cannot be put to where it stood be led there, or name it.
 
-    What it yields in a step comes again from the record, and no process can take over.
+    What it yields in a step comes again from the record.
     """
+    led = walk.trees.led.way_to(obj) if id(obj) not in walk.trees.of_loops else None
+    if led is not None:
+        number = walk.add(Kind.LED, obj, parent, key, led.place)
+        walk.state.nodes[number].seen = led
+        return
     name = f"{walk.state.path(parent, key)} ({type(obj).__name__})"
     walk.unknown(name, parent, key)
     walk.state.iterators.append((name, obj))
+
+
+# Iterators that are led.
+
+
+def _renewed_led(trees: ModuleTrees, node: StateNode) -> StateNode | None:
+    led = trees.led.way_to(node.obj)
+    if led is None:
+        raise WalkAnew
+    return (
+        None
+        if led.place == node.content
+        else StateNode(node.kind, node.obj, node.parent, node.key, led.place, seen=led)
+    )
+
+
+def _undo_led(node: StateNode) -> None:
+    node.seen.put(node.content)
+
+
+def _encode_led(encoder: Encoder, node: StateNode) -> Any:
+    return type(node.obj).__name__, _code_of(node.obj), tuple(node.content)
+
+
+def _code_of(iterator: Any) -> int:
+    return stands.checksum(iterator.gi_code) if kind_of(type(iterator)) is Kind.GENERATOR else 0
+
+
+def _fits_led(node: EncodedNode, there: Any) -> bool:
+    return hasattr(type(there), "__next__") and node.content[:2] == (type(there).__name__, _code_of(there))
 
 
 # Generators.
@@ -98,6 +133,7 @@ def _capture_generator(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) 
     if found is None or not stands.is_whole(obj, walk.trees.queues.go_back()):
         _name(walk, obj, parent, key)
         return
+    walk.trees.led.meet(obj)
     made = walk.trees.data_origins
     made.note((obj,), made.fresh())
     number = walk.add(kind, obj, parent, key, found)
@@ -111,6 +147,7 @@ def _renewed_generator(trees: ModuleTrees, node: StateNode) -> StateNode | None:
         raise WalkAnew
     if found.same(node.content):
         return None
+    trees.led.forget(node.obj)
     return StateNode(node.kind, node.obj, node.parent, node.key, found, _edges(found))
 
 
@@ -293,6 +330,14 @@ def _of_iterator(parent: Any, key: Any) -> Any:
 
 
 HANDLERS = (
+    Handler(
+        Kind.LED,
+        renewed=_renewed_led,
+        undo=_undo_led,
+        encode=_encode_led,
+        fits=_fits_led,
+        comes_and_goes=True,
+    ),
     Handler(
         Kind.CYCLE,
         capture=_capture_cycle,

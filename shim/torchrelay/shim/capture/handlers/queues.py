@@ -9,10 +9,11 @@ from torchrelay.shim.capture.handlers.handler import Handler
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.state.change_detection import WalkAnew
 from torchrelay.shim.capture.state.edges import not_plain, same_mapping
-from torchrelay.shim.capture.state.filled_queues import QueuePlace, QueueUse, content_of
+from torchrelay.shim.capture.state.filled_queues import QueueUse, content_of
 from torchrelay.shim.capture.state.host_state import StateNode
 from torchrelay.shim.capture.state.parts import set_attributes
 from torchrelay.shim.capture.values.base_types import make_object
+from torchrelay.shim.capture.values.item_mark import TakenItems
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
@@ -45,7 +46,7 @@ def _renewed(trees: ModuleTrees, node: StateNode) -> StateNode | None:
     content = _content(use, node.obj)
     if type(content) is not type(node.content):
         raise WalkAnew
-    if isinstance(content, QueuePlace):
+    if isinstance(content, TakenItems):
         if content == node.content:
             return None
         return StateNode(node.kind, node.obj, node.parent, node.key, content, seen=use)
@@ -56,14 +57,14 @@ def _renewed(trees: ModuleTrees, node: StateNode) -> StateNode | None:
 
 def _undo(node: StateNode) -> None:
     """Put a queue back. What was taken from one that a thread fills comes again from the record of draws."""
-    if isinstance(node.content, QueuePlace):
+    if isinstance(node.content, TakenItems):
         node.seen.put(node.content)
     elif node.seen.is_own:
         set_attributes(node.obj, node.content, remove_new=False)
 
 
 def _encode(encoder: Encoder, node: StateNode) -> Any:
-    if isinstance(node.content, QueuePlace):
+    if isinstance(node.content, TakenItems):
         return tuple(node.content)
     return encoder.mapping(node.content)
 

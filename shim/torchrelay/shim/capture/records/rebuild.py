@@ -30,7 +30,7 @@ from torchrelay.shim.capture.records.children import child
 from torchrelay.shim.capture.records.encode import EncodedNode
 from torchrelay.shim.capture.records.holders import VARIABLES, Holders, is_of_set_up
 from torchrelay.shim.capture.records.recorded_data import RecordedData
-from torchrelay.shim.capture.state.filled_queues import FilledQueues, QueuePlace, check_not_in_doubt
+from torchrelay.shim.capture.state.filled_queues import FilledQueues, check_not_in_doubt
 from torchrelay.shim.capture.state.host_state import path_of
 from torchrelay.shim.capture.state.key_text import text_of
 from torchrelay.shim.capture.state.process_settings import ProcessSettings
@@ -55,6 +55,7 @@ from torchrelay.shim.capture.state.tags import (
 from torchrelay.shim.capture.values import by_value
 from torchrelay.shim.capture.values.array_windows import Window
 from torchrelay.shim.capture.values.base_types import make_tuple, same_elements, tuple_items
+from torchrelay.shim.capture.values.item_mark import TakenItems
 from torchrelay.shim.capture.values.kinds import DATA, Kind, kind_of
 from torchrelay.shim.capture.values.replay_point import ABSENT
 from torchrelay.shim.capture.values.written_files import FileForm, is_open_there
@@ -215,7 +216,7 @@ class StateRebuild:
 
     def lead_queue(self, node: EncodedNode, there: Any) -> None:
         """Take items from a queue that a thread fills, as many as the lost rank had taken. Raises StateMismatchError."""
-        self._queues.lead(there, QueuePlace(*node.content), self.there(node.parent))
+        self._queues.lead(there, TakenItems(*node.content), self.there(node.parent))
 
     def each(self, kind: Kind) -> Iterator[tuple[EncodedNode, Any]]:
         """Yield the nodes of a kind that have an object here, with the object."""

@@ -10,40 +10,28 @@ CPython 3.11.
 from __future__ import annotations
 
 import functools
-import hashlib
 import queue
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.state.parts import attributes
 from torchrelay.shim.capture.state.thread_objects import ThreadObjects
-from torchrelay.shim.capture.values import item_mark
 from torchrelay.shim.capture.values.by_identity import ByIdentity
+from torchrelay.shim.capture.values.item_mark import TakenItems
 
 _CONTENT = ("maxsize", "queue", "unfinished_tasks")
 _LOOK_S = 1.0
 """So often a process that waits for an item looks whether anybody can still put one in."""
 
 
-class QueuePlace(NamedTuple):
-    """How far training has taken from a queue. `mark`: of all items that it has taken, in their order."""
-
-    taken: int
-    mark: bytes
-
-    def after(self, item: Any) -> QueuePlace:
-        own = item.hex().encode() if type(item) is float else item_mark.mark_of(item)
-        return QueuePlace(self.taken + 1, hashlib.blake2b(self.mark + own, digest_size=8).digest())
-
-
 class QueueUse:
     """Who uses one queue."""
 
     def __init__(self, *, of_set_up: bool, in_order: bool) -> None:
-        self.place = QueuePlace(0, b"")
+        self.place = TakenItems(0, b"")
         """Of the items that training has taken, as of where it stands: a step that is done again takes its items again."""
         self.of_set_up = of_set_up
         self.in_order = in_order
@@ -69,7 +57,7 @@ class QueueUse:
         """Return whether only training uses it: what is in it is its state."""
         return self.is_given and not (self.is_filled or self.is_shared)
 
-    def put(self, place: QueuePlace) -> None:
+    def put(self, place: TakenItems) -> None:
         self.place = place
 
     def effect(self) -> Callable[[], None]:
@@ -139,24 +127,24 @@ class FilledQueues:
             if use.is_ahead:
                 yield obj, use
 
-    def lead(self, to: Any, place: QueuePlace, owner: Any) -> None:
+    def lead(self, to: Any, place: TakenItems, owner: Any) -> None:
         """Take items until as many were taken as where `place` was noted.
 
         `owner`: what holds the queue. Where nobody fills it yet, and `owner` is an iterator, that is asked, since it may have to
         begin a thread first. Raises StateMismatchError where the items are others.
         """
         use = self.use(to)
-        while use.place.taken < place.taken:
+        while use.place.number < place.number:
             if not use.is_filled and hasattr(type(owner), "__next__"):
-                before = use.place.taken
+                before = use.place.number
                 next(owner, None)
-                if use.place.taken > before:
+                if use.place.number > before:
                     continue
             use.put(use.place.after(_take(to, use)))
         if use.place != place:
             raise StateMismatchError(
-                f"a thread that fetches ahead has put other items into its queue here: {use.place.taken} were taken, "
-                f"and {place.taken} in the lost rank"
+                f"a thread that fetches ahead has put other items into its queue here: {use.place.number} were taken, "
+                f"and {place.number} in the lost rank"
             )
         self.threads.look(self.fillers())
 
@@ -170,7 +158,7 @@ def _take(taken_from: Any, use: QueueUse) -> Any:
         except queue.Empty as e:
             if use.is_filled and not any(thread.is_alive() for thread in use.fillers):
                 raise StateMismatchError(
-                    f"a thread that fetches ahead has ended here after {use.place.taken} items"
+                    f"a thread that fetches ahead has ended here after {use.place.number} items"
                 ) from e
 
 

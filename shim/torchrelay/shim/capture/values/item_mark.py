@@ -6,7 +6,7 @@ import hashlib
 from collections import deque
 from collections.abc import Container, Iterable
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -50,6 +50,17 @@ def mark_of(item: Any, state: Container[int] = ()) -> bytes:
         elif kind_of(cls) is Kind.ATTRS:
             queue.extend((part, True) for part in (fields(value) or {}).values())
     return digest.digest()
+
+
+class TakenItems(NamedTuple):
+    """How far training has taken from something that yields items. `mark`: of all that it has taken, in their order."""
+
+    number: int
+    mark: bytes
+
+    def after(self, item: Any) -> TakenItems:
+        own = item.hex().encode() if type(item) is float else mark_of(item)
+        return TakenItems(self.number + 1, hashlib.blake2b(self.mark + own, digest_size=8).digest())
 
 
 def _values_of(container: Any) -> Iterable[Any]:

@@ -208,6 +208,8 @@ class Kind(enum.IntEnum):
     """A file that may be read from, or one in memory."""
     QUEUE = 41
     """A queue of Python's, such as one that a thread fills."""
+    LED = 42
+    """An iterator of set-up that a new process asks as often as the lost rank has."""
     SETTINGS = 38
     """What training has changed of the process's settings."""
 

@@ -12,9 +12,10 @@ from support.host_state import carry
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.models.modules import ModuleTrees
-from torchrelay.shim.capture.state.filled_queues import FilledQueues, QueuePlace
+from torchrelay.shim.capture.state.filled_queues import FilledQueues
+from torchrelay.shim.capture.values.item_mark import TakenItems
 
-START = QueuePlace(0, b"")
+START = TakenItems(0, b"")
 
 
 def filled(queues: FilledQueues, *items: Any) -> queue.Queue[Any]:

@@ -1,0 +1,110 @@
+"""An iterator that cannot be put to where it stood is led there by asking it, and must yield the same items."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture.state.led_iterators import LedIterators
+from torchrelay.shim.capture.values.item_mark import TakenItems
+from torchrelay.shim.data.iterator_replay import IteratorReplay
+
+START = TakenItems(0, b"")
+
+
+def numbers(first: int = 0) -> Iterator[int]:
+    yield from range(first, first + 5)
+
+
+def asked(led: LedIterators, times: int) -> Any:
+    """Return a generator that the script has asked through the record of draws."""
+    draws = IteratorReplay()
+    draws.led = led
+    source = numbers()
+    assert led.way_to(source) is None, "nobody has asked it yet"
+    for _ in range(times):
+        draws.draw(source, next)
+    return source
+
+
+def test_what_the_script_asks_is_counted() -> None:
+    led = LedIterators()
+    source = asked(led, 2)
+    known = led.way_to(source)
+    assert known is not None
+    assert known.place == START.after(0).after(1)
+    assert led.have_begun()
+    assert not led.have_begun()
+
+
+def test_a_new_process_asks_as_often() -> None:
+    here = numbers()
+    LedIterators().lead(here, START.after(0).after(1))
+    assert next(here) == 2
+
+
+def test_one_that_is_there_already_is_not_asked() -> None:
+    led = LedIterators()
+    source = asked(led, 2)
+    led.lead(source, START.after(0).after(1))
+    assert next(source) == 2
+
+
+@pytest.mark.parametrize("source", [numbers(1), iter([0])])
+def test_other_items_and_fewer_ones_are_refused(source: Iterator[int]) -> None:
+    with pytest.raises(StateMismatchError, match="of set-up yields other items here"):
+        LedIterators().lead(source, START.after(0).after(1))
+
+
+def test_one_of_training_is_not_led() -> None:
+    led = LedIterators()
+    led.in_set_up = False
+    assert led.way_to(asked(led, 2)) is None
+
+
+def test_one_that_something_else_asks_as_well_comes_to_another_mark() -> None:
+    led = LedIterators()
+    draws = IteratorReplay()
+    draws.led = led
+    source = numbers()
+    led.meet(source)
+    draws.draw(source, next)
+    next(source)
+    draws.draw(source, next)
+    known = led.way_to(source)
+    assert known is not None
+    with pytest.raises(StateMismatchError):
+        LedIterators().lead(numbers(), known.place)
+
+
+def test_a_step_that_is_done_again_counts_its_items_once() -> None:
+    led = LedIterators()
+    draws = IteratorReplay()
+    draws.led = led
+    source = numbers()
+    led.meet(source)
+    draws.draw(source, next)
+    draws.at_boundary()
+    known = led.way_to(source)
+    assert known is not None
+    before = known.place
+    assert draws.draw(source, next) == 1
+    after = known.place
+    draws.rewind()
+    known.put(before)
+    assert draws.draw(source, next) == 1
+    assert known.place == after == before.after(1)
+
+
+def test_one_that_can_be_put_to_its_place_is_counted_no_more() -> None:
+    led = LedIterators()
+    source = numbers()
+    led.meet(source)
+    led.forget(source)
+    assert led.taken(source, next(source)) is not None, "it has not begun in front of the first boundary"
+    led.in_set_up = False
+    led.forget(source)
+    assert led.taken(source, next(source)) is None

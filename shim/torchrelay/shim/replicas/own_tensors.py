@@ -23,6 +23,7 @@ import torch
 from torchrelay.protocol.errors import JournalError, TorchrelayError
 from torchrelay.protocol.journals.kept import SLOTS
 from torchrelay.shim.adapters.tensors.dtensor import local
+from torchrelay.shim.adapters.tensors.storages import is_freed
 from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.models import device
 from torchrelay.shim.capture.state.host_state import HostState
@@ -234,6 +235,9 @@ class OwnTensors:
         if missing:
             return self._end(f"{min(missing)} is not there at each head")
         copied = {**found, **self._open_gradients()}
+        freed = next((path for path, tensor in copied.items() if is_freed(local(tensor))), None)
+        if freed is not None:
+            return self._end(f"{freed} has no memory at a head")
         if self._latest < 0 or copied.keys() != self._sized:
             self._sized = frozenset(copied)
             self._size_bytes = sum(tensor.numel() * tensor.element_size() for tensor in map(local, copied.values()))

@@ -447,3 +447,10 @@ def test_gradients_that_may_turn_out_to_be_state_are_copied_and_not_promised(tmp
     job.open_gradients = {GRADIENT: torch.full((2, 3), 6.0)}
     job.update()
     assert read(tmp_path, RANK, 1, behind_update=True).views[GRADIENT].tolist() == [[6.0] * 3] * 2
+
+
+def test_copies_end_where_a_tensor_has_no_memory(job: Job) -> None:
+    job.head()
+    job.average.weight.untyped_storage().resize_(0)
+    job.head()
+    assert job.own.carried == ()

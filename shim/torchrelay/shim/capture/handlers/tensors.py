@@ -48,10 +48,13 @@ def _capture(walk: Walk, kind: Kind, obj: torch.Tensor, parent: int, key: Any) -
         return
     path = walk.state.path(parent, key)
     part = local(obj)
+    freed = is_freed(part)
     content = LargeTensor(
-        part.dtype, tuple(part.shape), str(part.device), spread_of(obj), is_leaf(obj), strides_of(part.detach())
+        part.dtype, tuple(part.shape), str(part.device), spread_of(obj), is_leaf(obj), strides_of(part.detach()), freed
     )
     _add(walk, kind, obj, parent, key, content)
+    if freed:
+        return
     walk.state.versions.append((obj, version_of(obj), path))
     walk.state.large[path] = obj
 
@@ -90,8 +93,10 @@ def _renewed(trees: ModuleTrees, node: StateNode) -> StateNode | None:
         raise WalkAnew
     if isinstance(content, OptimizerTensor) and not node.seen.holds(obj):
         raise WalkAnew
-    if isinstance(content, LargeTensor) and tuple(local(obj).shape) != content.shape:
-        raise WalkAnew
+    if isinstance(content, LargeTensor):
+        part = local(obj)
+        if tuple(part.shape) != content.shape or is_freed(part) is not content.freed:
+            raise WalkAnew
     return None
 
 
@@ -167,6 +172,10 @@ def _fill(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
         small.put(node.content, obj)
     elif isinstance(node.content, OptimizerTensor):
         _bind(rebuild, node, node.content, obj)
+    elif isinstance(node.content, LargeTensor) and node.content.freed:
+        part = local(obj)
+        if not is_freed(part):
+            part.untyped_storage().resize_(0)
     elif isinstance(node.content, Alias):
         root = rebuild.objects[node.content.root]
         if root is ABSENT:

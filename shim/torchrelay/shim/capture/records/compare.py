@@ -291,7 +291,7 @@ class Comparison:
             if (then.dtype, then.shape, then.data, then.spread) != (now.dtype, now.shape, now.data, now.spread):
                 self._differ(keys, shown(then), shown(now))
         elif isinstance(then, LargeTensor) and isinstance(now, LargeTensor):
-            if (then.dtype, then.shape, then.spread) != (now.dtype, now.shape, now.spread):
+            if (then.dtype, then.shape, then.spread, then.freed) != (now.dtype, now.shape, now.spread, now.freed):
                 self._differ(keys, shown(then), shown(now))
         else:
             self._differ(keys, shown(then), shown(now))

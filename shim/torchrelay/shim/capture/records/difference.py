@@ -51,7 +51,7 @@ def shown(value: Any) -> str:
     if isinstance(value, TensorValue):
         return f"a tensor {list(value.shape)} of {value.dtype} with the bytes {value.data[:8].hex()}…"
     if isinstance(value, LargeTensor):
-        return f"a tensor {list(value.shape)} of {value.dtype}"
+        return f"a {'freed ' if value.freed else ''}tensor {list(value.shape)} of {value.dtype}"
     if isinstance(value, OptimizerTensor):
         return f"what an optimizer has as {value.name} of its parameter {value.place}"
     if type(value) in PLAIN:

@@ -249,3 +249,5 @@ class LargeTensor(NamedTuple):
     requires_grad: bool = False
     strides: tuple[int, ...] = ()
     """Those of `strides_of`: empty for a contiguous tensor."""
+    freed: bool = False
+    """Whether its storage has let go of its memory, so that there is no content: nobody may read there."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults.conftest import Undisturbed
+from support.cells import few
 from support.relay_run import assert_unharmed, relay
 
 RANKS = 2
@@ -26,9 +27,8 @@ def test_hooks_that_each_step_removes_are_no_obstacle(undisturbed: Undisturbed, 
 
 
 @pytest.mark.slow
-def test_no_rank_is_replaced_as_long_as_training_keeps_a_hook(tmp_path: Path) -> None:
-    run = relay(tmp_path, "hooks_of_training.py", "keeps", ranks=RANKS, spares=1, inject=FAULTS[:1])
-    assert run.status != 0, run.told()
-    assert run.committed() == [], run.told()
-    reports = [event for event in run.named("rank_report") if event["rank"] == 0]
-    assert any("training has registered a hook" in text for text in reports[-1]["unprotected"]), reports[-1]
+@pytest.mark.parametrize("how", few(2, ["keeps", "library", "exchanges"]))
+def test_hooks_that_training_keeps_are_registered_again(how: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
+    script = "hooks_of_training.py"
+    run = relay(tmp_path, script, how, ranks=RANKS, spares=2, inject=FAULTS)
+    assert_unharmed(run, undisturbed(script, how, ranks=RANKS), RANKS, FAULTS, 2)

@@ -91,6 +91,7 @@ def put_state(
     else:
         rebuild.fill()
         rebuild.check_complete()
+    engine.trees.made_hooks.update({id(hook): hook for hook in rebuild.made_hooks})
     return rebuild.left
 
 
@@ -135,12 +136,15 @@ def _lead_iterator(engine: Engine, rebuild: StateRebuild, number: int, record: p
 
 def _lead_others(engine: Engine, rebuild: StateRebuild) -> None:
     """Ask iterators of set-up as often as the lost rank has, before anything that they read is put to another content."""
+    led = [*rebuild.each(Kind.LED)]
+    if not led:
+        return
     draws = engine.draws
     expected = draws.expected
     draws.expected = deque()
     now = rng.capture()
     try:
-        for node, iterator in rebuild.each(Kind.LED):
+        for node, iterator in led:
             with engine.records.alone():  # what it told its peers was in steps that are over
                 engine.trees.led.lead(iterator, TakenItems(*node.content[2]))
     finally:

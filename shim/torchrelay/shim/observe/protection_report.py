@@ -389,7 +389,7 @@ class ProtectionReporter:
             number = state.index[id(root)]
             node = state.nodes[number]
             tree = node.content.tree
-            for module in tree.hooks_of_training():
+            for module in encode.Encoder(state).hooks_lost(tree) if tree.hooks_of_training() else ():
                 name = ".".join(filter(None, (state.path(number), module)))
                 text = (
                     f"{name}: training has registered a hook there that cannot be made again: no rank can be replaced"

@@ -1,4 +1,4 @@
-"""Count the hooks of modules, tell whether the script has registered or removed some, and put them back as they were.
+"""Count the hooks of modules, tell whether the script has registered or removed some, put them back as they were, make them again.
 
 Leans on `torch.utils.hooks.RemovableHandle.next_id`, the number that the next hook of any kind gets, under which its owner keeps
 it. Seen on torch 2.13.0; where it is missing, nothing is known of hooks.
@@ -40,6 +40,46 @@ def hook_counts(named: Sequence[tuple[str, torch.nn.Module]]) -> dict[tuple[str,
         for kept in NAMES
         if (hooks := module.__dict__.get(kept)) and (count := sum(not _is_torchs(hook) for hook in hooks.values()))
     }
+
+
+def kept(module: torch.nn.Module, name: str) -> list[tuple[Any, tuple[str, ...]]]:
+    """Return the hooks that an attribute of a module keeps, but for torch's own, each with what torch notes of it."""
+    own: dict[str, Any] = module.__dict__
+    hooks = own.get(name) or {}
+    notes = [note for note in _NOTES if own.get(note)]
+    return [(hook, tuple(n for n in notes if key in own[n])) for key, hook in hooks.items() if not _is_torchs(hook)]
+
+
+def add(module: torch.nn.Module, name: str, hook: Any, notes: Sequence[str]) -> None:
+    """Register a hook behind those that there are, as `kept` has told of it."""
+    hooks = module.__dict__[name]
+    handle = RemovableHandle(hooks)
+    hooks[handle.id] = hook
+    for note in notes:
+        module.__dict__[note][handle.id] = True
+
+
+def place_of(handle: RemovableHandle, module: torch.nn.Module) -> tuple[str, int] | None:
+    """Return which attribute of the module has the hook of a handle, and as which one; None if none has."""
+    own: Any = handle.hooks_dict_ref()
+    for name in NAMES:
+        hooks: Any = module.__dict__.get(name)
+        if hooks is not None and hooks is own and handle.id in hooks:
+            return name, [*hooks].index(handle.id)
+    return None
+
+
+def handle_of(module: torch.nn.Module, name: str, place: int) -> RemovableHandle | None:
+    """Return a handle of a hook, by what `place_of` has told; None where the module has no such hook."""
+    own: dict[str, Any] = module.__dict__
+    hooks = own.get(name) or {}
+    if place >= len(hooks):
+        return None
+    key = [*hooks][place]
+    notes = [own[note] for note in _NOTES if note in own]
+    made = RemovableHandle.__new__(RemovableHandle)
+    made.__setstate__((hooks, key, notes))
+    return made
 
 
 def _is_torchs(hook: Any) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.handlers.containers import capture_inside
-from torchrelay.shim.capture.handlers.handler import Handler, encode_mapping, of_same_class
+from torchrelay.shim.capture.handlers.handler import Handler, encode_mapping, not_made, of_same_class
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.state.edges import NOTHING
 from torchrelay.shim.capture.state.host_state import Fields, StateNode
@@ -30,8 +31,17 @@ def _name(encoder: Encoder, node: StateNode) -> tuple[str, str]:
     return name_of(node.obj)
 
 
+def _name_and_form(encoder: Encoder, node: StateNode) -> tuple[Any, ...]:
+    return (*name_of(node.obj), encoder.function_form(node.obj))
+
+
+def _make_function(rebuild: StateRebuild, node: EncodedNode) -> Any:
+    form = node.extra[2]
+    return not_made(rebuild, node) if form is None else rebuild.empty_function(form)
+
+
 def _fits(node: EncodedNode, there: Any) -> bool:
-    return of_same_class(node, there) and bool(node.extra == name_of(there))
+    return of_same_class(node, there) and bool(node.extra[:2] == name_of(there))
 
 
 def _capture_function(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
@@ -62,7 +72,11 @@ def _undo_function(node: StateNode) -> None:
 
 
 def _fill_function(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
-    callables.bind(obj, rebuild.mapping(node.content, callables.cells(obj)))
+    found = rebuild.mapping(node.content, callables.cells(obj))
+    lost = [name for name in node.content if name not in found]
+    if lost:
+        raise StateMismatchError(f"the function {obj.__qualname__}: {lost[0]!r} has state that cannot be carried")
+    callables.bind(obj, found)
 
 
 def _of_function(parent: Any, key: Any) -> Any:
@@ -102,7 +116,8 @@ HANDLERS = (
         same=_same_function,
         undo=_undo_function,
         encode=encode_mapping,
-        extra=_name,
+        extra=_name_and_form,
+        make=_make_function,
         fits=_fits,
         fill=_fill_function,
         child=_of_function,

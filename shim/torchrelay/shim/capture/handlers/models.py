@@ -9,7 +9,7 @@ import torch
 from torchrelay.shim.adapters.raw_memory.list_pointers import pointers
 from torchrelay.shim.capture.handlers.handler import Handler, made_for_one_use, not_made
 from torchrelay.shim.capture.models.module_parts import make_module
-from torchrelay.shim.capture.models.module_state import put_bare, put_tree
+from torchrelay.shim.capture.models.module_state import put_bare, put_hooks, put_tree
 from torchrelay.shim.capture.models.modules import ModuleTrees, TreeContent
 from torchrelay.shim.capture.models.parameter_attributes import OfParameter, attributes_of
 from torchrelay.shim.capture.models.spaces import fields, parts
@@ -76,6 +76,7 @@ def _make(rebuild: StateRebuild, node: EncodedNode) -> Any:
 
 def _fill(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     if node.content[4] is None:
+        rebuild.made_hooks += put_hooks(node.content[9], obj, rebuild.decode)
         put_tree(node.content, obj, rebuild.decode, rebuild.made_modules)
     else:
         put_bare(node.content, obj, rebuild.mapping)

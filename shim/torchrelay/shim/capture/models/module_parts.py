@@ -70,7 +70,8 @@ def cannot_be_made(encoder: Encoder, tree: ModuleTree, values: Sequence[Any], nu
     `values`: of the tree's slots.
     """
     made = dict(_made_by_training(encoder, tree, number))
-    hooked = {name for (name, _), count in tree.hooks.items() if count}
+    carried = {name for name, _ in tree.hooks_of_training()}.difference(encoder.hooks_lost(tree))
+    hooked = {name for (name, _), count in tree.hooks.items() if count} - carried
     found = {path for path, module in made.items() if path in hooked or not encoder.name_of_class(class_of(module))}
     found |= {path for path, module in made.items() if is_scripted(module)}
     for (path, key), value in zip(tree.slots, values):

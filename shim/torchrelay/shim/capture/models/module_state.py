@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters.parallel.module_hooks import hook_counts
+from torchrelay.shim.adapters.parallel import module_hooks
+from torchrelay.shim.adapters.parallel.module_hooks import add, hook_counts
 from torchrelay.shim.capture.models import module_parts
 from torchrelay.shim.capture.models.bound_tensors import put_forms
 from torchrelay.shim.capture.models.spaces import fields
@@ -21,7 +22,7 @@ def put_tree(content: Any, root: torch.nn.Module, decode: Callable[[Any, Any], A
 
     `made`: ids of modules that were made. Raises StateMismatchError where this model is another one than the recorded.
     """
-    place, flags, values, buffers, _, forms, hooks, parts, hidden = content
+    place, flags, values, buffers, _, forms, hooks, parts, hidden, _ = content
     modules = list(root.modules())
     if flags is not None and len(modules) != len(flags):
         raise StateMismatchError(
@@ -50,6 +51,33 @@ def put_tree(content: Any, root: torch.nn.Module, decode: Callable[[Any, Any], A
         if name not in bound:
             raise StateMismatchError(f"the model has no buffer {name}")
         small.put(value, bound[name])
+
+
+def put_hooks(
+    hooks: Mapping[tuple[str, str], Any], root: torch.nn.Module, decode: Callable[[Any, Any], Any]
+) -> list[Any]:
+    """Register the hooks that the lost rank's training had registered, where they are not there yet. Return them.
+
+    Raises StateMismatchError where one cannot be made, or where set-up has registered others here.
+    """
+    by_name = dict(root.named_modules()) if hooks else {}
+    found = []
+    for (name, attribute), (first, written) in hooks.items():
+        module = by_name.get(name)
+        if module is None:
+            raise StateMismatchError(f"the model has no module {name}")
+        there = len(module_hooks.kept(module, attribute))
+        if there not in (first, first + len(written)):
+            raise StateMismatchError(
+                f"{name or 'the model'} has {there} of {attribute} here, and had {first} of set-up's where it was recorded"
+            )
+        for value, notes in written if there == first else ():
+            hook = decode(value, ABSENT)
+            if hook is ABSENT:
+                raise StateMismatchError(f"a hook of {name or 'the model'} cannot be made again")
+            add(module, attribute, hook, notes)
+        found += [hook for hook, _ in module_hooks.kept(module, attribute)[first:]]
+    return found
 
 
 def _put_hidden(

@@ -6,13 +6,15 @@ boundary, and made anew only when a module gained or lost an attribute, a child,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from torchrelay.shim.adapters.frameworks import ID_CACHES
+from torchrelay.shim.adapters.parallel import module_hooks
 from torchrelay.shim.adapters.parallel.module_hooks import Hooks, hook_counts, next_hook
 from torchrelay.shim.adapters.parallel.wrappers import is_fsdp1
 from torchrelay.shim.adapters.raw_memory.dict_versions import OF_INSTANCES, Versions
@@ -90,8 +92,12 @@ class TreeContent:
 
 
 class ModuleTree:
-    def __init__(self, root: torch.nn.Module, reads: DeviceReads) -> None:
+    def __init__(
+        self, root: torch.nn.Module, reads: DeviceReads, made_hooks: Mapping[int, Any] = MappingProxyType({})
+    ) -> None:
+        """Look at a model. `made_hooks`: as of `ModuleTrees`."""
         self.root = root
+        self._made_hooks = made_hooks
         self._reads = reads
         named = list(root.named_modules())
         self.names = [name for name, _ in named]
@@ -218,12 +224,31 @@ class ModuleTree:
         self._all_hooks = other._all_hooks
         self.next_hook = other.next_hook
 
-    def hooks_of_training(self) -> list[str]:
-        """Return the modules that training has given a hook that it keeps."""
+    def hooks_but_made(self) -> dict[tuple[str, str], int]:
+        """Return how many hooks there are, but for those that were made here as a lost rank's training had registered them."""
+        by_name = dict(zip(self.names, self.modules))
+        return {
+            (name, attribute): sum(
+                id(hook) not in self._made_hooks for hook, _ in module_hooks.kept(by_name[name], attribute)
+            )
+            for name, attribute in self.hooks
+        }
+
+    def hooks_of_training(self) -> dict[tuple[str, str], tuple[int, list[tuple[Any, tuple[str, ...]]]]]:
+        """Return the hooks that training has registered and keeps, by module and attribute.
+
+        Each with how many set-up had registered there, and with what torch notes of it.
+        """
         known = self.hooks_of_set_up
         if known is None:
-            return []
-        return [name for (name, kept), count in self.hooks.items() if count > known.get((name, kept), 0)]
+            return {}
+        by_name = dict(zip(self.names, self.modules))
+        found = {}
+        for (name, attribute), count in self.hooks.items():
+            first = known.get((name, attribute), 0)
+            if count > first:
+                found[name, attribute] = first, module_hooks.kept(by_name[name], attribute)[first:]
+        return found
 
     def take(self) -> TreeContent:
         """Return the tree's content. Contents between which nothing was written share their lists."""
@@ -386,12 +411,15 @@ class ModuleTrees:
         self.rebound: set[int] = set()
         """Ids of roots whose modules a new process may not have when it comes to where this one's set-up was over."""
         self._owners = Owners()
+        self.made_hooks: dict[int, Any] = {}
+        """Hooks that were made in this process as a lost rank's training had registered them, by id."""
 
     def anew(self) -> ModuleTrees:
         """Return the trees of the next outermost loop: what training has changed by now is not of its set-up."""
         made = ModuleTrees(self.arrays, self.settings, self.queues, self.led)
         made.rebound = self.rebound | self.changed.keys()
         made.data_origins = self.data_origins
+        made.made_hooks = self.made_hooks
         return made
 
     def has_same_hooks(self, tree: ModuleTree) -> bool:
@@ -421,7 +449,7 @@ class ModuleTrees:
         tree = self._trees.get(id(root))
         if tree is None or tree.root is not root or not (tree.is_current() and self.has_same_hooks(tree)):
             before = tree
-            tree = ModuleTree(root, self.reads)
+            tree = ModuleTree(root, self.reads, self.made_hooks)
             self._trees[id(root)] = tree
             if before is not None and before.root is root:
                 tree.of_set_up = before.of_set_up

@@ -70,6 +70,28 @@ def written(encoder: Encoder, function: FunctionType, depth: int = 0) -> tuple[A
     return (OPAQUE, type(function).__qualname__, Closure(*found, defaults, tuple(map(id, cells)), values, is_settled))
 
 
+def form_of(encoder: Encoder, function: FunctionType) -> tuple[Any, ...] | None:
+    """Return how a function with a node is made again, without its variables; None where no other process could make it.
+
+    Code that goes on and binds them anew would not see the variables of one that is made.
+    """
+    found = _place_of(function)
+    defaults = function.__defaults__
+    if found is None or vars(function) or function.__kwdefaults__ or not _is_plain(defaults or ()):
+        return None
+    return (*found, defaults, tuple(map(id, function.__closure__ or ()))) if _is_over(encoder, found) else None
+
+
+def empty(rebuild: StateRebuild, form: tuple[Any, ...]) -> Any:
+    """Return a function as `form_of` has described it, whose variables are still unbound, or ABSENT."""
+    module, outer, places, defaults, numbers = form
+    code = _code_at(module, outer, places)
+    if code is None or len(code.co_freevars) != len(numbers):
+        return ABSENT
+    cells = tuple(rebuild.cells.setdefault(number, CellType()) for number in numbers)
+    return FunctionType(code, vars(sys.modules[module]), code.co_name, defaults, cells)
+
+
 def stands_for(there: Any, closure: Closure) -> bool:
     """Return whether a function of this process is the recorded one."""
     if type(there) is not FunctionType or _place_of(there) != (closure.module, closure.outer, closure.places):

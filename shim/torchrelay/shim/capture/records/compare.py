@@ -28,6 +28,7 @@ from torchrelay.shim.capture.state.tags import (
     FILE,
     FREE,
     GROUPED,
+    HOOK,
     METHOD,
     OWN,
     PART,
@@ -224,7 +225,8 @@ class Comparison:
         flags, values, buffers, forms = self._whole_tree(then)
         self._module_parts(then[7], now[7])
         if self._read is None and (then[0] < 0 or self._has_base(then)):  # at a gate there are those of the step, too
-            self._hooks(tree_of(self._trees, then[0])[6] if self._has_base(then) else then[6], now[6])
+            first = tree_of(self._trees, then[0])[6] if self._has_base(then) else then[6]
+            self._hooks({**first, **{place: number + len(hooks) for place, (number, hooks) in then[9].items()}}, now[6])
         if flags is not None and flags != now[1]:
             self._differ(("training",), "switched otherwise in some module", "not as it was")
         for (name, key), value in values.items():
@@ -306,7 +308,7 @@ class Comparison:
         elif then[0] == REF:
             if not self._pair(then[1], now[1]):
                 self._differ(keys, self._what(then, self._then), "another object")
-        elif then[0] in (PART, BOUND, WINDOW, GROUPED):
+        elif then[0] in (PART, BOUND, WINDOW, GROUPED, HOOK):
             if then[2] != now[2] or not self._pair(then[1], now[1]):
                 self._differ(keys, shown_part(then), shown_part(now))
         elif then[0] in (FREE, FILE):

@@ -6,7 +6,8 @@ reference to what is written so, (NAMED, pickle) for a function or class that is
 function, arguments, keywords), (PART, node, path) for a module below another one, (BOUND, node, place) for a parameter or buffer of
 one, (FREE, form) for a parameter of none in its optimizer's group, (GROUPED, node, place) for such a one elsewhere, (WINDOW, node,
 window) for an array that looks into another one's memory, (SAVE, which) for the future of an async save, (VALUE, pickle) for a
-constant that pickles, (FILE, id, form) for a file that is written to, or (OPAQUE, name of its type), with a function's `Closure`
+constant that pickles, (FILE, id, form) for a file that is written to, (HOOK, node, (path, attribute, place)) for the handle of a
+module's hook, or (OPAQUE, name of its type), with a function's `Closure`
 where there is one. Plain values are never tuples, so the tags cannot be mistaken.
 """
 
@@ -23,7 +24,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
+from torchrelay.shim.adapters.parallel import module_hooks
 from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.models import module_parts, modules
 from torchrelay.shim.capture.records import closures
@@ -34,6 +37,7 @@ from torchrelay.shim.capture.state.tags import (
     BOUND,
     FILE,
     GROUPED,
+    HOOK,
     METHOD,
     NAMED,
     OPAQUE,
@@ -145,6 +149,8 @@ class Encoder:
             return (WEAK, target) if is_known else (OPAQUE, cls.__qualname__)
         if kind is Kind.TUPLE and class_name(cls):
             return self._tuple(value, cls)
+        if cls is RemovableHandle:
+            return self._hook_handle(value) or (OPAQUE, cls.__qualname__)
         if kind is Kind.NDARRAY:
             return self.window(value) or (OPAQUE, cls.__qualname__)
         if issubclass(cls, torch.Tensor):
@@ -306,7 +312,43 @@ class Encoder:
         parts = module_parts.written(self, tree, self.state.index[id(tree.root)]) if base is None else {}
         is_new = base is None and born is None and module_parts.may_be_new(tree)
         hidden = self.mapping(tree.hidden_attributes()) if is_new else None
-        return (tree.base_place, flags, values, buffers, born, tree.forms(content), hooks, parts, hidden)
+        return (
+            tree.base_place,
+            flags,
+            values,
+            buffers,
+            born,
+            tree.forms(content),
+            hooks,
+            parts,
+            hidden,
+            self._hooks_of_training(tree),
+        )
+
+    def function_form(self, function: types.FunctionType) -> tuple[Any, ...] | None:
+        return closures.form_of(self, function)
+
+    def _hooks_of_training(self, tree: modules.ModuleTree) -> dict[tuple[str, str], Any]:
+        """Write the hooks that training has registered and keeps: how many set-up has, and the others."""
+        return {
+            place: (first, [(self.value(hook), notes) for hook, notes in hooks])
+            for place, (first, hooks) in tree.hooks_of_training().items()
+        }
+
+    def hooks_lost(self, tree: modules.ModuleTree) -> list[str]:
+        """Return the modules with a hook of training that no other process can make."""
+        written = self._hooks_of_training(tree)
+        return [name for (name, _), (_, hooks) in written.items() if any(is_lost(hook) for hook, _ in hooks)]
+
+    def _hook_handle(self, value: RemovableHandle) -> tuple[Any, ...] | None:
+        """Write the handle of a module's hook by where that hook is."""
+        self.weak = True  # hooks in front of it may be removed
+        for number, tree in self._all_trees():
+            for name, module in zip(tree.names, tree.modules):
+                place = module_hooks.place_of(value, module)
+                if place is not None:
+                    return (HOOK, number, (name, *place))
+        return None
 
 
 def _can_be_bound(written: tuple[Any, ...]) -> bool:

@@ -18,6 +18,7 @@ from typing import IO, Any
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters.parallel.module_hooks import handle_of
 from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.handlers.data import DataForm, form_of
 from torchrelay.shim.capture.models import module_parts
@@ -39,6 +40,7 @@ from torchrelay.shim.capture.state.tags import (
     FILE,
     FREE,
     GROUPED,
+    HOOK,
     METHOD,
     NAMED,
     OPAQUE,
@@ -117,6 +119,8 @@ class StateRebuild:
         """Variables of functions that are made, by what told them apart in the lost rank."""
         self.made_generators: list[Any] = []
         """Generators without arguments until they are put to their place: none of their code may run before."""
+        self.made_hooks: list[Any] = []
+        """Hooks of modules that were registered here as the lost rank's training had."""
         self._methods: dict[tuple[int, str], Any] = {}
         self._files: dict[int, IO[Any]] = {}
         """Files that were opened, by what told them apart in the lost rank."""
@@ -405,6 +409,8 @@ class StateRebuild:
             return self._promised(value[1])
         if tag == FILE:
             return there if is_open_there(value[2], there) else self._opened(value[1], value[2])
+        if tag == HOOK:
+            return self._hook_handle(value, there)
         if tag == NAMED:
             return pickle.loads(value[1])
         if tag in (METHOD, PARTIAL):
@@ -418,6 +424,13 @@ class StateRebuild:
             return there if made is ABSENT else made
         raise StateMismatchError(f"the journal holds an unknown tag {tag!r}")
 
+    def empty_function(self, form: tuple[Any, ...]) -> Any:
+        """Return a function that training has made, whose variables are filled later, or ABSENT."""
+        made = closures.empty(self, form)
+        if made is ABSENT:
+            self._dropped.append(f"function {'.'.join(form[1])}.<locals>")
+        return made
+
     def _function(self, closure: closures.Closure, there: Any) -> Any:
         """Return a function that another one has returned.
 
@@ -429,6 +442,13 @@ class StateRebuild:
         if made is ABSENT and there is not ABSENT:
             self._dropped.append(f"function {'.'.join(closure.outer)}.<locals>")
         return made if made is not ABSENT else there
+
+    def _hook_handle(self, value: tuple[Any, ...], there: Any) -> Any:
+        _, number, (path, name, place) = value
+        root = self.objects[number]
+        module = ABSENT if root is ABSENT else module_at(root, path)
+        made = None if module is ABSENT else handle_of(module, name, place)
+        return there if made is None else made
 
     def _tuple(self, value: tuple[Any, ...], there: Any) -> Any:
         """Return a tuple, or a frozenset. `there` is kept where it is the same: others may hold it, and it may have attributes."""

@@ -30,7 +30,7 @@ def begin_set_up(state: HostState, before: Sequence[bytes] = ()) -> tuple[bytes,
     for content in contents:
         tree: modules.ModuleTree = content.tree
         tree.of_set_up = {name: module_parts.class_of(module) for name, module in zip(tree.names, tree.modules)}
-        tree.hooks_of_set_up = None if tree.is_rebound else tree.hooks
+        tree.hooks_of_set_up = None if tree.is_rebound else tree.hooks_but_made()
         if tree.is_rebound:
             continue
         record, base = _tree_base(content)
@@ -52,8 +52,8 @@ def _tree_base(content: modules.TreeContent) -> tuple[tuple[Any, ...], modules.T
     known = [value if _is_plain(value) else _NOT_KNOWN for value in content.values]
     values = {slot: value for slot, value in zip(content.tree.slots, known) if value is not _NOT_KNOWN}
     forms = content.tree.all_forms(content)
-    hooks = content.tree.hooks
-    record: tuple[Any, ...] = (-1, content.flags, values, content.buffers, None, forms, hooks, {}, None)
+    hooks = content.tree.hooks_but_made()
+    record: tuple[Any, ...] = (-1, content.flags, values, content.buffers, None, forms, hooks, {}, None, {})
     return record, replace(content, values=known, bound=[])
 
 

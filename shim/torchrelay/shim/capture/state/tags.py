@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-REF, TUPLE, OPAQUE, WEAK, NAMED, METHOD, PARTIAL, PART, SAVE, BOUND, FREE, VALUE, OWN, WINDOW, GROUPED, FILE = range(16)
+REF, TUPLE, OPAQUE, WEAK, NAMED, METHOD, PARTIAL, PART, SAVE, BOUND, FREE, VALUE, OWN, WINDOW, GROUPED, FILE, HOOK = (
+    range(17)
+)
 
 
 def is_left(value: Any, node_is_left: Callable[[int], bool]) -> bool:
@@ -15,7 +17,7 @@ def is_left(value: Any, node_is_left: Callable[[int], bool]) -> bool:
     tag = value[0]
     if tag == OPAQUE:
         return True
-    if tag in (REF, PART, BOUND, WINDOW, GROUPED):
+    if tag in (REF, PART, BOUND, WINDOW, GROUPED, HOOK):
         return node_is_left(value[1])
     if tag == TUPLE:
         return any(is_left(item, node_is_left) for item in value[2])

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
+from torch.utils.hooks import RemovableHandle
+
 from torchrelay.shim.adapters.cpython.csv_readers import CsvReader, lines_of
 from torchrelay.shim.capture.values.array_windows import is_window
 from torchrelay.shim.capture.values.base_types import fields as fields_of
@@ -121,7 +123,9 @@ def is_hidden(value: Any) -> bool:
     kind = kind_of(type(value))
     if kind is Kind.FILE:
         return not is_read(value)
-    return kind is Kind.OPAQUE or (kind in (Kind.FUNCTION, Kind.CLASS, Kind.THROUGH) and not leads_to_state(value))
+    if kind is Kind.OPAQUE:
+        return not isinstance(value, RemovableHandle)  # the script removes a hook by it
+    return kind in (Kind.FUNCTION, Kind.CLASS, Kind.THROUGH) and not leads_to_state(value)
 
 
 def is_alias(name: str, value: Any) -> bool:

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from typing import Any
 
 import pytest
+import torch
 from support.host_state import carry, differences, journal, take
 from torch import nn
 from torch.utils.hooks import RemovableHandle
@@ -87,15 +88,102 @@ def test_hooks_of_other_things_and_of_torch_are_no_change() -> None:
     assert hooks.are_same()
 
 
-def test_a_new_process_without_a_hook_of_training_is_refused_and_it_is_told_before() -> None:
+def set_up(*hooks: Any) -> tuple[nn.Sequential, ModuleTrees]:
+    """Return a model as set-up has left it."""
     model = nn.Sequential(nn.Linear(2, 2))
+    for hook in hooks:
+        model[0].register_forward_hook(hook)
     trees = ModuleTrees()
     begin_set_up(take({"model": model}, trees))
-    model[0].register_forward_hook(note)
+    return model, trees
+
+
+def counted(by: int) -> Any:
+    """Return a hook with a variable of its own, as libraries make them."""
+
+    def count(module: nn.Module, args: Any, output: torch.Tensor) -> torch.Tensor:
+        return output + by
+
+    return count
+
+
+class Log:
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def note(self, *_: Any) -> None:
+        self.seen += 1
+
+
+def test_a_hook_of_training_is_registered_in_a_new_process_behind_those_of_set_up() -> None:
+    model, trees = set_up(note)
+    target = {"model": set_up(note)[0]}
+    model[0].register_forward_hook(counted(3), always_call=True)
+    carry({"model": model}, target, trees)
+    first, second = hooks_of(target["model"][0])
+    assert first is note
+    assert second(None, None, torch.tensor(1.0)) == 4.0
+    assert len(target["model"][0]._forward_hooks_always_called) == 1
+
+
+def test_so_is_a_method_of_an_object() -> None:
+    model, trees = set_up()
+    target: dict[str, Any] = {"log": Log(), "model": set_up()[0]}
+    source = {"log": Log(), "model": model}
+    model[0].register_forward_hook(source["log"].note)
+    carry(source, target, trees)
+    target["model"](torch.zeros(1, 2))
+    assert target["log"].seen == 1
+
+
+def test_its_handle_removes_it_there() -> None:
+    model, trees = set_up(note)
+    target: dict[str, Any] = {"handle": None, "kept": [], "model": set_up(note)[0]}
+    handle = model[0].register_forward_hook(counted(3), with_kwargs=True)
+    carry({"handle": handle, "kept": [handle], "model": model}, target, trees)
+    assert len(hooks_of(target["model"][0])) == 2
+    target["handle"].remove()
+    assert hooks_of(target["model"][0]) == [note]
+    assert target["model"][0]._forward_hooks_with_kwargs == {}
+    assert len(target["kept"]) == 1
+
+
+def test_one_that_is_there_already_is_not_registered_twice() -> None:
+    model, trees = set_up()
+    other = set_up()[0]
+    for each in (model, other):
+        each[0].register_forward_hook(counted(3))
+    carry({"model": model}, {"model": other}, trees)
+    assert len(hooks_of(other[0])) == 1
+
+
+def test_a_process_that_has_made_it_hands_it_on() -> None:
+    model, trees = set_up()
+    model[0].register_forward_hook(counted(3))
+    target = {"model": nn.Sequential(nn.Linear(2, 2))}
+    rebuild = carry({"model": model}, target, trees)
+    later = ModuleTrees()
+    later.made_hooks.update({id(hook): hook for hook in rebuild.made_hooks})
+    begin_set_up(take(target, later))
+    last = {"model": nn.Sequential(nn.Linear(2, 2))}
+    carry(target, last, later)
+    assert len(hooks_of(last["model"][0])) == 1
+
+
+def test_one_that_cannot_be_made_again_is_refused_and_told_before() -> None:
+    model, trees = set_up()
+    model[0].register_forward_hook(eval("lambda *_: None"))
     state = take({"model": model}, trees)
-    assert state.nodes[2].content.tree.hooks_of_training() == ["0"]
-    with pytest.raises(StateMismatchError, match="registered some"):
-        carry({"model": model}, {"model": nn.Sequential(nn.Linear(2, 2))})
+    assert encode.Encoder(state).hooks_lost(state.nodes[2].content.tree) == ["0"]
+    with pytest.raises(StateMismatchError, match="a hook of 0 cannot be made again"):
+        carry({"model": model}, {"model": set_up()[0]}, trees)
+
+
+def test_another_number_of_hooks_of_set_up_is_refused() -> None:
+    model, trees = set_up(note)
+    model[0].register_forward_hook(counted(3))
+    with pytest.raises(StateMismatchError, match="had 1 of set-up's"):
+        carry({"model": model}, {"model": set_up()[0]}, trees)
 
 
 def test_a_hook_that_training_has_removed_is_a_difference() -> None:

@@ -270,12 +270,16 @@ class ModuleTree:
 
     def place_of(self, tensor: Any) -> Place | None:
         """Return where one of its parameters or buffers stands."""
+        return self.place_at(id(tensor)) or self._bound.exchanged_place_of(tensor)
+
+    def place_at(self, address: int) -> Place | None:
+        """Return where the parameter or buffer stands that has this id."""
         if self._places_of is not self._bound.tensors:
             self._places_of = self._bound.tensors
             self._places = {}
             for slot, bound in zip(self._bound.slots, self._bound.tensors):
                 self._places.setdefault(id(bound), slot)
-        return self._places.get(id(tensor)) or self._bound.exchanged_place_of(tensor)
+        return self._places.get(address)
 
     def still_has(self, tensor: Any) -> bool:
         """Return whether one of `tensors` still stands where the latest look has found it: training may have bound another."""

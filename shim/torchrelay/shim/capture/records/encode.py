@@ -6,8 +6,8 @@ reference to what is written so, (NAMED, pickle) for a function or class that is
 function, arguments, keywords), (PART, node, path) for a module below another one, (BOUND, node, place) for a parameter or buffer of
 one, (FREE, form) for a parameter of none in its optimizer's group, (GROUPED, node, place) for such a one elsewhere, (WINDOW, node,
 window) for an array that looks into another one's memory, (SAVE, which) for the future of an async save, (VALUE, pickle) for a
-constant that pickles, (FILE, id, form) for a file that is written to, or (OPAQUE, name of its type), with a function's `Closure`
-where there is one. Plain values are never tuples, so the tags cannot be mistaken.
+constant that pickles, (FILE, id, form) for a file that is written to, (ADDRESS, object) for a number that says where one lies, or
+(OPAQUE, name of its type), with a function's `Closure` where there is one. Plain values are never tuples, so the tags cannot be mistaken.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ import torch
 from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.models import module_parts, modules
 from torchrelay.shim.capture.records import closures
-from torchrelay.shim.capture.state import keys, shared
+from torchrelay.shim.capture.state import addresses, keys, shared
 from torchrelay.shim.capture.state.host_state import HostState, Nth, StateNode
 from torchrelay.shim.capture.state.shared import Numbered, copy_of, page_of
 from torchrelay.shim.capture.state.tags import (
+    ADDRESS,
     BOUND,
     FILE,
     GROUPED,
@@ -125,9 +126,31 @@ class Encoder:
     def value(self, value: Any) -> Any:
         cls = type(value)
         if cls in PLAIN:
-            return value
+            return value if cls is not int or value < addresses.FIRST else self.number(value)
         number = self.state.index.get(id(value))
         return (REF, number) if number is not None else self.without_node(value, cls)
+
+    def number(self, value: int) -> Any:
+        """Write a number as it is, or by the object that lies there, if the state has one: `shadow[id(parameter)]`."""
+        if not addresses.may_be_one(value):
+            return value
+        self.weak = True  # what lies there can change, and become part of the state, while the number stays as it is
+        written = self._at(value)
+        return value if written is None else (ADDRESS, written)
+
+    def _at(self, address: int) -> tuple[Any, ...] | None:
+        number = self.state.index.get(address)
+        if number is not None:
+            return (REF, number)
+        for root, tree in self._all_trees():
+            place = tree.place_at(address)
+            if place is not None:
+                return (BOUND, root, place)
+            name = tree.names_by_id().get(address)
+            if name is not None:
+                return (PART, root, name)
+        found = self._groups.get(address)
+        return (GROUPED, *found) if found is not None else self.callable(self.state.without_state.get(address))
 
     def without_node(self, value: Any, cls: type) -> Any:
         known = _opaque.get(cls)
@@ -255,9 +278,9 @@ class Encoder:
         index = self.state.index
         made: dict[Any, Any] = {}
         for place, (k, v) in enumerate(content.items()):
-            key = k if type(k) in PLAIN or keys.is_value(k) else keys.write(self, k) or Nth(place)
+            key = k if type(k) is str or keys.is_value(k) else keys.write(self, k) or Nth(place)
             if type(v) in PLAIN:
-                made[key] = v
+                made[key] = v if type(v) is not int or v < addresses.FIRST else self.number(v)
             elif (number := index.get(id(v))) is not None:
                 made[key] = (REF, number)
             else:
@@ -268,7 +291,8 @@ class Encoder:
 
     def items(self, content: Iterable[Any]) -> list[Any]:
         value = self.value
-        return [v if type(v) in PLAIN else value(v) for v in content]
+        first = addresses.FIRST
+        return [v if type(v) in PLAIN and (type(v) is not int or v < first) else value(v) for v in content]
 
     def is_lost(self, value: Any) -> bool:
         """Return whether no process that lacks the value can make it."""

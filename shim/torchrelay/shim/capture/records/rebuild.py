@@ -34,6 +34,7 @@ from torchrelay.shim.capture.state.host_state import path_of
 from torchrelay.shim.capture.state.key_text import text_of
 from torchrelay.shim.capture.state.process_settings import ProcessSettings
 from torchrelay.shim.capture.state.tags import (
+    ADDRESS,
     BOUND,
     FILE,
     FREE,
@@ -393,6 +394,9 @@ class StateRebuild:
             return there if is_open_there(value[2], there) else self._opened(value[1], value[2])
         if tag == NAMED:
             return pickle.loads(value[1])
+        if tag == ADDRESS:
+            target = self.decode(value[1], ABSENT)
+            return there if target is ABSENT else id(target)
         if tag in (METHOD, PARTIAL):
             if there is not ABSENT and is_left(value, self._is_left):
                 return there

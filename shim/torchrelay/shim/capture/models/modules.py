@@ -352,6 +352,13 @@ class ModuleTree:
                     del own[key]
 
 
+def _is_more_than_tensors(key: Any, values: Any) -> bool:
+    """Return whether an entry of an optimizer's state is anything else than the named tensors of a parameter."""
+    if not isinstance(key, torch.Tensor) or not isinstance(values, dict):
+        return True
+    return any(not isinstance(value, torch.Tensor) for value in values.values())
+
+
 class ModuleTrees:
     """Keep from walk to walk the trees seen so far, by root, long lists, and which arrays are carried."""
 
@@ -441,7 +448,7 @@ class ModuleTrees:
         size = len(optimizer.state)
         known = self._plain_state.get(id(optimizer))
         if known is None or known[0] is not optimizer or known[1] != size or known[2] >= _LOOK_AGAIN:
-            found = any(not isinstance(v, torch.Tensor) for values in optimizer.state.values() for v in values.values())
+            found = any(map(_is_more_than_tensors, optimizer.state, optimizer.state.values()))
             known = (optimizer, size, 0, found)
         self._plain_state[id(optimizer)] = (*known[:2], known[2] + 1, known[3])
         return known[3]

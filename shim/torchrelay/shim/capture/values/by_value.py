@@ -15,6 +15,7 @@ import io
 import pickle
 import sys
 import threading
+import types
 import weakref
 from collections.abc import Callable, MutableSequence
 from types import ModuleType
@@ -139,10 +140,21 @@ def put_back(obj: Any, written: bytes) -> None:
         if isinstance(obj, MutableSequence):
             obj[:] = made
         elif hasattr(type(obj), "__setstate__"):
-            _, _, state, *_ = made.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
-            obj.__setstate__(state)
+            _, _, *state = made.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+            if state and state[0] is not None:
+                obj.__setstate__(state[0])
+            else:
+                _put_attributes_in_c(obj, made)
         elif isinstance(obj, (int, float, str, bytes, complex)):
             object.__setattr__(obj, "__dict__", vars(made))
+
+
+def _put_attributes_in_c(obj: Any, made: Any) -> None:
+    for base in type(obj).__mro__:
+        for name, descriptor in vars(base).items():
+            if type(descriptor) in (types.GetSetDescriptorType, types.MemberDescriptorType) and name != "__dict__":
+                with contextlib.suppress(AttributeError, TypeError):  # one that is only read
+                    setattr(obj, name, getattr(made, name))
 
 
 class _Nowhere(io.RawIOBase):

@@ -26,7 +26,7 @@ import torch
 
 from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.models import module_parts, modules
-from torchrelay.shim.capture.records import closures
+from torchrelay.shim.capture.records import closures, shared_memory
 from torchrelay.shim.capture.state import addresses, keys, shared
 from torchrelay.shim.capture.state.host_state import HostState, Nth, StateNode
 from torchrelay.shim.capture.state.shared import Numbered, copy_of, page_of
@@ -354,7 +354,8 @@ def encode(state: HostState) -> Numbered[bytes]:
     """Write the nodes of a state. What an earlier walk has written of a node is taken over with it. Raises PicklingError."""
     nodes = state.nodes
     if state.takes_over:
-        todo: Iterable[int] = state.renewed | state.fleeting
+        memories = shared_memory.find(state, state.renewed | state.fleeting)
+        todo: Iterable[int] = state.renewed | state.fleeting | memories.keys()
         state.lacking.difference_update(todo)
         written = copy_of(state.written)
         for _ in range(len(nodes) - len(written)):
@@ -364,11 +365,12 @@ def encode(state: HostState) -> Numbered[bytes]:
             state.blocks[block] = ()
     else:
         todo = range(len(nodes))
+        memories = shared_memory.find(state, todo)
         written = [b""] * len(nodes)
         state.lacking = set()
         state.blocks = [()] * _block_count(written)
     encoder = Encoder(state)
-    state.fleeting = set()
+    state.fleeting = {*memories}
     for number in todo:
         node = nodes[number]
         kind = node.kind
@@ -377,7 +379,7 @@ def encode(state: HostState) -> Numbered[bytes]:
             continue
         if kind is TENSOR and type(node.obj) is torch.Tensor:
             content = tuple(node.content) if type(node.content) is TensorValue else node.content
-            written[number] = pickled((_TENSOR, b"", node.parent, node.key, content, None))
+            written[number] = pickled((_TENSOR, b"", node.parent, node.key, content, memories.get(number)))
             continue
         written[number] = pickled(encoder.node(node))
         if encoder.weak:

@@ -24,7 +24,7 @@ from torchrelay.shim.capture.models import module_parts
 from torchrelay.shim.capture.models.aliases import address_of, is_within
 from torchrelay.shim.capture.models.bound_tensors import at_place
 from torchrelay.shim.capture.models.spaces import module_at
-from torchrelay.shim.capture.records import closures
+from torchrelay.shim.capture.records import closures, shared_memory
 from torchrelay.shim.capture.records.bound_calls import method, partial
 from torchrelay.shim.capture.records.children import child
 from torchrelay.shim.capture.records.encode import EncodedNode
@@ -137,6 +137,7 @@ class StateRebuild:
                 if self._put_parts(node, found) or is_told_whole:
                     self.rebound.add(id(found))
         self._leave_incomplete()
+        shared_memory.share((node.extra, tensor) for node, tensor in self.each(Kind.TENSOR))
 
     def _leave_incomplete(self) -> None:
         """Leave out what was made and lacks a part, and so what is made of it."""

@@ -137,7 +137,7 @@ class StateRebuild:
                 if self._put_parts(node, found) or is_told_whole:
                     self.rebound.add(id(found))
         self._leave_incomplete()
-        shared_memory.share((node.extra, tensor) for node, tensor in self.each(Kind.TENSOR))
+        shared_memory.share(((node.extra, tensor) for node, tensor in self.each(Kind.TENSOR)), self.objects)
 
     def _leave_incomplete(self) -> None:
         """Leave out what was made and lacks a part, and so what is made of it."""

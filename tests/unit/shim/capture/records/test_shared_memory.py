@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from support.host_state import carry, take
@@ -67,3 +68,17 @@ def test_a_tensor_that_was_known_before_is_written_anew_when_a_part_of_it_comes(
     nodes = encode.decode(encode.encode(state))
     found = {node.key: type(node.extra) for node in nodes if node.key in namespace}
     assert found == {"flat": Memory, "part": Memory, "other": type(None)}
+
+
+def test_a_tensor_and_an_array_of_training_have_the_same_memory() -> None:
+    array = numpy.zeros(8, numpy.float32)
+    tensor = torch.zeros(6)
+    source = {"array": array, "of_array": torch.from_numpy(array), "tensor": tensor, "of_tensor": tensor.numpy()}
+    target: dict[str, Any] = dict.fromkeys(source)
+    carry(source, target)
+    target["array"][2] = 5
+    target["of_array"][3] = 6
+    target["tensor"][1] = 7
+    target["of_tensor"][0] = 8
+    assert target["of_array"].tolist() == target["array"].tolist() == [0, 0, 5, 6, 0, 0, 0, 0]
+    assert target["of_tensor"].tolist() == target["tensor"].tolist() == [8, 7, 0, 0, 0, 0]

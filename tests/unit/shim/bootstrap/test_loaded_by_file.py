@@ -40,7 +40,8 @@ def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def load(file: Path) -> ModuleType:
     """Load a module as scripts do that are given the file of their configuration."""
     spec = importlib.util.spec_from_file_location("config_of_test", file)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -53,8 +54,10 @@ def test_variables_of_a_module_that_is_loaded_by_its_file_are_state(tmp_path: Pa
     first, second = load(tmp_path / "config.py"), load(tmp_path / "config.py")
     found = [space for name, space in modules.namespaces().items() if name not in before]
     assert len(found) == 2
-    assert found[0] is vars(first) and found[1] is vars(second)
-    assert callables.is_users_class(first.Head) and callables.is_users_function(first.bump)
+    assert found[0] is vars(first)
+    assert found[1] is vars(second)
+    assert callables.is_users_class(first.Head)
+    assert callables.is_users_function(first.bump)
 
 
 def test_its_loops_are_rewritten(tmp_path: Path) -> None:
@@ -70,4 +73,5 @@ def test_an_installed_one_is_left_alone(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "config.py").write_text("steps = 0")
     load(folder / "config.py")
-    assert sites.LOADED_BY_FILE == [] and set() == sites.INSTRUMENTED_FILES
+    assert sites.LOADED_BY_FILE == []
+    assert set() == sites.INSTRUMENTED_FILES

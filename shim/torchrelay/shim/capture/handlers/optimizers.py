@@ -225,7 +225,9 @@ def _fill_state(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
             put_value(optimizer, (place, name), decoded)
 
 
-def _fill_other(rebuild: StateRebuild, node: EncodedNode, states: dict[Any, Any], keys: Sequence[Any], value: Any) -> None:
+def _fill_other(
+    rebuild: StateRebuild, node: EncodedNode, states: dict[Any, Any], keys: Sequence[Any], value: Any
+) -> None:
     """Fill the value under a key that is no tensor. `keys`: that key; none where this process cannot know it."""
     if not keys:
         raise StateMismatchError(f"{rebuild.path(node)}: training has added a key that no other process can know")

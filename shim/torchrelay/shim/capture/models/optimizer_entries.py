@@ -12,7 +12,9 @@ def entry(states: Mapping[Any, Any], parameter: torch.Tensor) -> Any:
     """Return what is kept under the parameter, or None."""
     try:
         return states.get(parameter)
-    except RuntimeError:  # a key is the parameter's `id`, which is its hash, too: the dict has asked whether the two are equal
+    except (
+        RuntimeError
+    ):  # a key is the parameter's `id`, which is its hash, too: the dict has asked whether the two are equal
         return None
 
 

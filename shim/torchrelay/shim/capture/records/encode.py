@@ -7,7 +7,8 @@ function, arguments, keywords), (PART, node, path) for a module below another on
 one, (FREE, form) for a parameter of none in its optimizer's group, (GROUPED, node, place) for such a one elsewhere, (WINDOW, node,
 window) for an array that looks into another one's memory, (SAVE, which) for the future of an async save, (VALUE, pickle) for a
 constant that pickles, (FILE, id, form) for a file that is written to, (ADDRESS, object) for a number that says where one lies, or
-(OPAQUE, name of its type), with a function's `Closure` where there is one. Plain values are never tuples, so the tags cannot be mistaken.
+(OPAQUE, name of its type), with a function's `Closure` where there is one. Plain values are never tuples, so the tags cannot be
+mistaken.
 """
 
 from __future__ import annotations
@@ -370,7 +371,7 @@ def encode(state: HostState) -> Numbered[bytes]:
         state.lacking = set()
         state.blocks = [()] * _block_count(written)
     encoder = Encoder(state)
-    state.fleeting = {*memories}
+    state.fleeting = set()
     for number in todo:
         node = nodes[number]
         kind = node.kind

@@ -15,7 +15,7 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.tensors.storages import may_be_shared
 from torchrelay.shim.capture.models.aliases import Alias, address_of, as_tensor, memory_of
 from torchrelay.shim.capture.state.host_state import HostState, OptimizerTensor, StateNode
-from torchrelay.shim.capture.values.kinds import Kind
+from torchrelay.shim.capture.values.kinds import TENSOR, Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
 
@@ -47,8 +47,9 @@ def find(state: HostState, numbers: Iterable[int]) -> dict[int, Memory]:
     at: dict[int, list[int]] = {}
     arrays: dict[int, int] = {}
     for number, node in enumerate(state.nodes):
-        if _is_own(node) and (address := address_of(node.obj)) in wanted:
-            at.setdefault(address, []).append(number)
+        if node.kind is TENSOR:
+            if (address := address_of(node.obj)) in wanted and _is_own(node):
+                at.setdefault(address, []).append(number)
         elif _is_array(node) and (address := memory_of(node.obj) or _address(node.obj)) in wanted:
             arrays.setdefault(address, number)
     return {
@@ -77,14 +78,14 @@ def _address(array: Any) -> int:
 
 def _is_own(node: StateNode) -> bool:
     """Return whether it is a plain tensor whose memory belongs to no model and no optimizer."""
-    if node.kind is not Kind.TENSOR or type(node.obj) is not torch.Tensor:
+    if node.kind is not TENSOR or type(node.obj) is not torch.Tensor:
         return False
     return node.content is not None and not isinstance(node.content, (Alias, OptimizerTensor))
 
 
 def _memory(tensor: torch.Tensor, address: int, array: int) -> Memory:
     n_bytes = tensor.untyped_storage().nbytes()
-    return Memory(address, n_bytes, tensor.storage_offset(), tuple(tensor.stride()), array)
+    return Memory(address, n_bytes, int(tensor.storage_offset()), tuple(tensor.stride()), array)
 
 
 def share(found: Iterable[tuple[Any, torch.Tensor]], objects: Sequence[Any]) -> None:

@@ -5,7 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-REF, TUPLE, OPAQUE, WEAK, NAMED, METHOD, PARTIAL, PART, SAVE, BOUND, FREE, VALUE, OWN, WINDOW, GROUPED, FILE, ADDRESS = range(17)
+(
+    REF,
+    TUPLE,
+    OPAQUE,
+    WEAK,
+    NAMED,
+    METHOD,
+    PARTIAL,
+    PART,
+    SAVE,
+    BOUND,
+    FREE,
+    VALUE,
+    OWN,
+    WINDOW,
+    GROUPED,
+    FILE,
+    ADDRESS,
+) = range(17)
 
 
 def is_left(value: Any, node_is_left: Callable[[int], bool]) -> bool:

@@ -192,6 +192,17 @@ def content(obj: Any) -> bytes | None:
     return written.getvalue()
 
 
+def is_as_written(obj: Any, written: bytes) -> bool:
+    """Return whether an object has the content that `dumps` has written of one, whichever of their parts are one object."""
+    if dumps(obj) == written:
+        return True
+    now = content(obj)
+    try:
+        return now is not None and now == content(pickle.loads(written))
+    except Exception:  # noqa: BLE001 - whatever the script's objects do when they are asked, it goes on
+        return False
+
+
 class _Digest(io.RawIOBase):
     """Take a digest of what is written. Raises OverflowError once that is much."""
 

@@ -323,7 +323,9 @@ class Encoder:
         tree = content.tree
         base = content.tree.base
         flags = None if base is not None and base.flags == content.flags else content.flags
-        values = {tree.slots[place]: self.value(content.values[place]) for place in content.changed(base)}
+        found = {tree.slots[place]: content.values[place] for place in content.changed(base)}
+        # numbers as they are: the journal of the set-up has them so
+        values = {slot: value if type(value) in PLAIN else self.value(value) for slot, value in found.items()}
         names = content.buffers if base is None else tree.changing
         born = self.mapping(tree.hidden_attributes()) if base is None and tree.is_bare() else None
         buffers = {name: content.buffers[name] for name in names if name in content.buffers}

@@ -14,7 +14,7 @@ from torchrelay.shim.adapters import dynamo
 from torchrelay.shim.adapters.frameworks import ACCELERATE
 from torchrelay.shim.agent_link.config import ShimConfig
 from torchrelay.shim.agent_link.start_over import InterpreterStart
-from torchrelay.shim.bootstrap import launcher, run_file, torch_parts
+from torchrelay.shim.bootstrap import launcher, loaded_by_file, run_file, torch_parts
 from torchrelay.shim.bootstrap.import_finder import ScriptFinder
 from torchrelay.shim.bootstrap.runtime_interface import RuntimeInterface
 from torchrelay.shim.instrument.rewrite import HOOKS
@@ -72,6 +72,7 @@ def install(runtime: RuntimeInterface) -> None:
     finder = ScriptFinder(runtime, publish, imported)
     run_file.watch(runtime, publish, finder.run_module)
     sys.meta_path.insert(0, finder)
+    loaded_by_file.follow(finder)
     for name, tell in imported.items():
         if name in sys.modules:
             tell(sys.modules[name])

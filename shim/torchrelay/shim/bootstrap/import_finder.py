@@ -141,6 +141,15 @@ class ScriptFinder:
             return PackageOrigin.USERS
         return self._packages.origin(name, file)
 
+    def adopt(self, spec: ModuleSpec) -> bool:
+        """Rewrite a module that is loaded by its file, past the finders. Return whether it is one of the user's."""
+        if type(spec.loader) is not SourceFileLoader or spec.name.partition(".")[0] == "torchrelay":
+            return False
+        origin = self._origin(spec.name, spec.loader.path)
+        if origin is not PackageOrigin.LEFT_ALONE:
+            self._exchange(spec, spec.loader, origin)
+        return origin is PackageOrigin.USERS
+
     def _exchange(self, spec: ModuleSpec, loader: SourceFileLoader, origin: PackageOrigin) -> None:
         package = origin is PackageOrigin.TRAINS
         if not package:

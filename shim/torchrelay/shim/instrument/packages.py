@@ -42,7 +42,7 @@ class Packages:
     def origin(self, name: str, file: str) -> PackageOrigin:
         """Return the origin of module `name` in `file`. Never raises OSError: what cannot be read is left alone."""
         top = name.partition(".")[0]
-        home = _home(top, file)
+        home = _home(name, file)
         if self._is_installed(home, top):
             if top in NEVER_REWRITTEN:
                 return PackageOrigin.LEFT_ALONE
@@ -79,10 +79,11 @@ class Packages:
         return frozenset(found)
 
 
-def _home(top: str, file: str) -> str:
-    """Return the folder that module or package `top` lies in."""
+def _home(name: str, file: str) -> str:
+    """Return the folder that the module lies in, or the package that it is part of. A package may have a module of its own name."""
+    top = name.partition(".")[0]
     folder = os.path.dirname(file)
-    if os.path.basename(file) == f"{top}.py":
+    if name == top and os.path.basename(file) == f"{top}.py":
         return folder
     while os.path.basename(folder) not in (top, ""):
         folder = os.path.dirname(folder)

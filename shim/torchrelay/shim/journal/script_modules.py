@@ -22,18 +22,21 @@ def script_frames(innermost: FrameType | None) -> list[FrameType]:
 
 
 class ScriptModules:
-    """Namespaces of the script's own modules; looked up again only when modules were imported."""
+    """Namespaces of the script's own modules; looked up again only when modules were imported, or loaded by their file."""
 
     def __init__(self) -> None:
-        self._seen = 0
+        self._seen = 0, 0
         self._found: dict[str, dict[str, Any]] = {}
 
     def namespaces(self) -> dict[str, dict[str, Any]]:
-        if self._seen != len(sys.modules):
-            self._seen = len(sys.modules)
+        now = len(sys.modules), len(sites.LOADED_BY_FILE)
+        if self._seen != now:
+            self._seen = now
             modules = sys.modules.copy().items()
             files = sites.INSTRUMENTED_FILES - sites.PACKAGES
             self._found = {
                 name: vars(module) for name, module in modules if file_of(module) in files and name != "__mp_main__"
             }
+            by_file = [module for module in sites.LOADED_BY_FILE if sys.modules.get(module.__name__) is not module]
+            self._found.update({f"{m.__name__} (by file, {n})": vars(m) for n, m in enumerate(by_file, 1)})
         return self._found

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from torchrelay.shim.capture.models import device
+from torchrelay.shim.capture.models.optimizer_entries import entries
 from torchrelay.shim.capture.state.host_state import HostState
 
 VALUE = "value."
@@ -102,8 +103,8 @@ def _of_optimizers(state: HostState, wanted: set[str]) -> Iterator[_Place]:
         yield from ((group.get, "params", group["params"]) for group in optimizer.param_groups)
         parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
         for place, parameter in enumerate(parameters):
-            values = optimizer.state.get(parameter)
-            keys = [key for key in values or () if f"optimizer{number}.{place}.{key}" in wanted]
-            if values is not None and keys:
+            values = entries(optimizer.state, parameter)
+            keys = [key for key in values if f"optimizer{number}.{place}.{key}" in wanted]
+            if keys:
                 yield optimizer.state.get, parameter, values
                 yield from ((values.get, key, values[key]) for key in keys)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, ModuleType
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ TEXTS: dict[str, int] = {}
 """Of the user's files that were loaded, a checksum of what they held then."""
 LOADED_FROM: dict[str, tuple[str, float]] = {}
 """Of the same files, where they lie, since the working folder may be another one later, and when they had been written."""
+LOADED_BY_FILE: list[ModuleType] = []
+"""Modules of the user's that were loaded by their file (`importlib.util.spec_from_file_location`), first ones first."""
 LEFT_ALONE: dict[str, str] = {}
 """Files that could not be rewritten, with the reason: for the protection report."""
 
@@ -74,6 +77,12 @@ def register(file: str, sites: tuple[Site, ...], code: CodeType, plain: CodeType
     INSTRUMENTED_FILES.add(file)
     _generators.update((file, site.function.rpartition(".")[2]) for site in sites if site.generator)
     _modules.append((code, plain))
+
+
+def module_named(name: str) -> ModuleType | None:
+    """Return the module of that name, if need be one that was loaded by its file, and that nothing finds by its name."""
+    found = sys.modules.get(name)
+    return found or next((module for module in LOADED_BY_FILE if module.__name__ == name), None)
 
 
 def may_train(code: CodeType) -> bool:

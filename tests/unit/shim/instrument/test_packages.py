@@ -53,6 +53,11 @@ def test_an_installed_package_that_steps_no_optimizer_is_left_alone(packages: Pa
     assert packages.origin("pkg.loop", str(folder / "loop.py")) is PackageOrigin.LEFT_ALONE
 
 
+def test_a_module_of_its_packages_name_is_of_the_same_distribution(packages: Packages, tmp_path: Path) -> None:
+    folder = make(tmp_path / "shared", {"__init__.py": NEITHER, "pkg.py": GOES_ROUND}, distribution="pkg")
+    assert packages.origin("pkg.pkg", str(folder / "pkg.py")) is PackageOrigin.LEFT_ALONE
+
+
 @pytest.mark.parametrize(("claimed", "expected"), [("pkg", PackageOrigin.LEFT_ALONE), ("", PackageOrigin.USERS)])
 def test_a_package_is_installed_in_any_folder_if_metadata_beside_it_says_so(
     claimed: str, expected: PackageOrigin, packages: Packages, tmp_path: Path

@@ -240,7 +240,9 @@ def _encode_set(encoder: Encoder, node: StateNode) -> Any:
     """
     items = node.content.items
     values = [element for element in items if is_value(element)]
-    others = [write(encoder, element) for element in items if not is_value(element)]
+    written = [write(encoder, element) for element in items if not is_value(element)]
+    others = [key for key in written if type(key) is not int]
+    values += [number for number in written if type(number) is int]
     table = None if others else node.content.table
     return values, [key for key in others if key is not None], others.count(None), table and [*table]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from itertools import repeat
 from operator import is_
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from torchrelay.shim.capture.handlers.objects import fill_attributes
 from torchrelay.shim.capture.models import optimizer_order
 from torchrelay.shim.capture.models.bound_tensors import form_of
 from torchrelay.shim.capture.models.modules import ModuleTrees
+from torchrelay.shim.capture.models.optimizer_entries import entry
 from torchrelay.shim.capture.state.change_detection import WalkAnew
 from torchrelay.shim.capture.state.edges import not_plain, same_items, same_mapping
 from torchrelay.shim.capture.state.host_state import StateNode
@@ -26,6 +28,13 @@ from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
 _STATE = "state"
+_OTHER = -2
+"""In place of a parameter's place: what an optimizer keeps in its state under keys that are no tensors, one after the other."""
+
+_KEYS = (_OTHER, "keys")
+_ITSELF = ""
+"""In place of the name of an entry: what an optimizer keeps for a parameter that is no dict of entries."""
+
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.records.encode import EncodedNode, Encoder
@@ -52,20 +61,22 @@ def _capture(walk: Walk, kind: Kind, obj: torch.optim.Optimizer, parent: int, ke
             walk.push(state, values)
 
 
-def _plain_values(optimizer: torch.optim.Optimizer, before: dict[tuple[int, str], Any]) -> dict[tuple[int, str], Any]:
-    """Return optimizer state that is no tensor: step counts, histories.
+def _plain_values(optimizer: torch.optim.Optimizer, before: dict[tuple[int, Any], Any]) -> dict[tuple[int, Any], Any]:
+    """Return optimizer state that is no tensor of a parameter: step counts, histories, what is kept under other keys.
 
     `before`: the state before, for orders that are still true.
     """
-    found: dict[tuple[int, str], Any] = {}
+    found: dict[tuple[int, Any], Any] = {}
     orders: list[optimizer_order.Order] = []
     states = optimizer.state
     place = -1
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             place += 1
-            values = states.get(parameter)
-            if not values:
+            values = entry(states, parameter)
+            if not isinstance(values, dict):
+                if values is not None:
+                    found[place, _ITSELF] = values
                 continue
             for name, value in values.items():
                 if not isinstance(value, torch.Tensor):
@@ -76,6 +87,11 @@ def _plain_values(optimizer: torch.optim.Optimizer, before: dict[tuple[int, str]
     if orders:
         then = before.get(optimizer_order.KEY)
         found[optimizer_order.KEY] = then if then == tuple(orders) else tuple(orders)
+    keys = _other_keys(states)
+    if keys:
+        found.update(((_OTHER, number), states[key]) for number, key in enumerate(keys))
+        known = before.get(_KEYS, ())
+        found[_KEYS] = known if same_items(known, keys) else tuple(keys)
     return found
 
 
@@ -191,9 +207,14 @@ def _fill_state(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     """Fill the state of the optimizer, which is the parent. Values are known by the places of their parameters."""
     optimizer = rebuild.objects[node.parent]
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    keys = rebuild.decode(node.content[_KEYS], ()) if _KEYS in node.content else ()
     for (place, name), value in node.content.items():
         if (place, name) == optimizer_order.KEY:
             optimizer_order.remember(optimizer, rebuild.decode(value, ABSENT))
+            continue
+        if place == _OTHER:
+            if name != _KEYS[1]:
+                _fill_other(rebuild, node, optimizer.state, keys[name : name + 1], value)
             continue
         if place >= len(parameters):
             raise StateMismatchError(
@@ -201,15 +222,49 @@ def _fill_state(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
             )
         decoded = rebuild.decode(value, ABSENT)
         if decoded is not ABSENT:
-            optimizer.state[parameters[place]][name] = decoded
+            put_value(optimizer, (place, name), decoded)
 
 
-def _of_state(optimizer: torch.optim.Optimizer, key: tuple[int, str]) -> Any:
+def _fill_other(
+    rebuild: StateRebuild, node: EncodedNode, states: dict[Any, Any], keys: Sequence[Any], value: Any
+) -> None:
+    """Fill the value under a key that is no tensor. `keys`: that key; none where this process cannot know it."""
+    if not keys:
+        raise StateMismatchError(f"{rebuild.path(node)}: training has added a key that no other process can know")
+    decoded = rebuild.decode(value, states.get(keys[0], ABSENT))
+    if decoded is not ABSENT:
+        states[keys[0]] = decoded
+
+
+def put_value(optimizer: torch.optim.Optimizer, key: tuple[int, Any], value: Any) -> None:
+    """Put a value that is no tensor in its place in the optimizer's state."""
+    place, name = key
+    states = optimizer.state
+    if place == _OTHER:
+        states[_other_keys(states)[name]] = value
+        return
+    parameter = [p for group in optimizer.param_groups for p in group["params"]][place]
+    if name == _ITSELF:
+        states[parameter] = value
+    else:
+        states[parameter][name] = value
+
+
+def _other_keys(states: Mapping[Any, Any]) -> list[Any]:
+    return [key for key in states if not isinstance(key, torch.Tensor)]
+
+
+def _of_state(optimizer: torch.optim.Optimizer, key: tuple[int, Any]) -> Any:
     """Return what an optimizer has made already by itself, since other objects may hold it, too; ABSENT where there is nothing."""
     place, name = key
+    if place == _OTHER:
+        keys = _other_keys(optimizer.state)
+        return optimizer.state[keys[name]] if type(name) is int and name < len(keys) else ABSENT
     for group in optimizer.param_groups:
         if place < len(group["params"]):
-            values = optimizer.state.get(group["params"][place])
+            values = entry(optimizer.state, group["params"][place])
+            if name == _ITSELF and values is not None:
+                return values
             return values.get(name, ABSENT) if isinstance(values, dict) else ABSENT
         place -= len(group["params"])
     return ABSENT

@@ -50,7 +50,9 @@ def _capture_torch(walk: Walk, kind: Kind, obj: torch.Generator, parent: int, ke
 
 
 def _capture_python(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
-    walk.add(kind, obj, parent, key, obj.getstate())
+    number = walk.add(kind, obj, parent, key, obj.getstate())
+    if type(obj) is not random.Random:
+        walk.fields(number, obj)
 
 
 def _capture_numpy(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:

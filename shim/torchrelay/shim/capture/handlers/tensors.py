@@ -118,7 +118,7 @@ def _own_class(encoder: Encoder, node: StateNode) -> str | None:
 
 
 def _make(rebuild: StateRebuild, node: EncodedNode) -> Any:
-    if node.extra is None:
+    if type(node.extra) is not str:
         return _make_plain(rebuild, node)
     if node.cls is None:
         rebuild.lacks(node)

@@ -34,14 +34,14 @@ def _name(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
 
 
 def _same(trees: ModuleTrees, node: StateNode) -> bool:
-    return bool(by_value.dumps(node.obj) == node.content)
+    return by_value.is_as_written(node.obj, node.content)
 
 
 def _undo(node: StateNode) -> None:
-    if by_value.dumps(node.obj) == node.content:
+    if by_value.is_as_written(node.obj, node.content):
         return
     by_value.put_back(node.obj, node.content)
-    if by_value.dumps(node.obj) != node.content:
+    if not by_value.is_as_written(node.obj, node.content):
         raise StateMismatchError(f"a {type(node.obj).__qualname__} was changed by the step, and cannot be put back")
 
 
@@ -50,7 +50,7 @@ def _make(rebuild: StateRebuild, node: EncodedNode) -> Any:
 
 
 def _fits(node: EncodedNode, there: Any) -> bool:
-    return bool(type(there) is node.cls and by_value.dumps(there) == node.content)
+    return type(there) is node.cls and by_value.is_as_written(there, node.content)
 
 
 HANDLERS = (

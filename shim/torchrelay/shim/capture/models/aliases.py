@@ -17,6 +17,7 @@ from torchrelay.shim.adapters.tensors.own_refs import OwnRef
 from torchrelay.shim.adapters.tensors.storages import may_be_shared
 from torchrelay.shim.adapters.tensors.tensor_classes import has_graph
 from torchrelay.shim.capture.models.bound_tensors import Place, at_place
+from torchrelay.shim.capture.models.optimizer_entries import entries
 from torchrelay.shim.capture.state.host_state import EntryForm, HostState, OptimizerTensor
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
 from torchrelay.shim.tensors.tensor_bytes import strides_of
@@ -194,7 +195,8 @@ def find(state: HostState, trees: ModuleTrees, numbers: Iterable[int]) -> None:
     _find_arrays(state, trees, [n for n in numbers if state.nodes[n].kind is Kind.NDARRAY])
     if not tensors:
         return
-    known = {id(v): v for _, o in state.optimizers for values in o.state.values() for v in values.values()}
+    kept = [values for _, o in state.optimizers for values in o.state.values() if isinstance(values, dict)]
+    known = {id(value): value for values in kept for value in values.values()}
     entries = _entries(state) if any(id(state.nodes[number].obj) in known for number in tensors) else {}
     _look_at_kept(state)
     unlike = {number for number, value in known.items() if type(value) not in _PLAIN}
@@ -232,7 +234,7 @@ class Entry(NamedTuple):
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Return whether the optimizer still has the tensor there."""
-        is_there = self.optimizer.state.get(self.parameter, {}).get(self.name) is tensor
+        is_there = entries(self.optimizer.state, self.parameter).get(self.name) is tensor
         if not is_there:
             _rebinding.add(self.optimizer)
         return is_there
@@ -261,7 +263,7 @@ def _entries(state: HostState) -> dict[int, Entry]:
     found: dict[int, Entry] = {}
     for _, optimizer in state.optimizers:
         for place, parameter in enumerate(parameters_of(optimizer)):
-            for name, value in optimizer.state.get(parameter, {}).items():
+            for name, value in entries(optimizer.state, parameter).items():
                 if type(value) in _PLAIN and type(name) is str:
                     found.setdefault(id(value), Entry(optimizer, parameter, place, name))
     return found

@@ -12,6 +12,7 @@ from torchrelay.shim.adapters.tensors.dtensor import is_spread, laid_out_alike, 
 from torchrelay.shim.adapters.tensors.lazy_modules import is_lazy
 from torchrelay.shim.adapters.tensors.parameter_gradients import gradients_of
 from torchrelay.shim.adapters.tensors.tensor_classes import has_graph
+from torchrelay.shim.capture.models.optimizer_entries import entries
 from torchrelay.shim.capture.models.spaces import BUFFERS
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.values import small
@@ -179,7 +180,7 @@ def _state_of(number: int, optimizer: torch.optim.Optimizer, own: Sequence[torch
     return {
         f"{OPTIMIZER}{number}.{places[id(parameter)]}.{key}": value
         for parameter, values in optimizer.state.items()
-        if id(parameter) in places
+        if id(parameter) in places and isinstance(values, dict)
         for key, value in values.items()
         if isinstance(value, torch.Tensor)
     }
@@ -244,6 +245,7 @@ def not_rebuilt(state: HostState) -> list[str]:
         f"{name}.{key}"
         for name, optimizer in state.optimizers
         for parameter, values in optimizer.state.items()
+        if isinstance(values, dict)
         for key, value in values.items()
         if is_spread(value) and not (is_spread(parameter) and laid_out_alike(parameter, value))
     ]
@@ -261,6 +263,6 @@ def kept_paths(roots: Sequence[torch.nn.Module], state: HostState, kept: Mapping
     for number, (_, optimizer) in enumerate(state.optimizers):
         for place, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"]):
             if id(parameter) in kept:
-                keys = optimizer.state.get(parameter, {})
+                keys = entries(optimizer.state, parameter)
                 names += [f"{OPTIMIZER}{number}.{place}.{key}{kept[id(parameter)]}" for key in keys]
     return names

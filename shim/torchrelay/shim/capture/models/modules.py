@@ -297,12 +297,16 @@ class ModuleTree:
 
     def place_of(self, tensor: Any) -> Place | None:
         """Return where one of its parameters or buffers stands."""
+        return self.place_at(id(tensor)) or self._bound.exchanged_place_of(tensor)
+
+    def place_at(self, address: int) -> Place | None:
+        """Return where the parameter or buffer stands that has this id."""
         if self._places_of is not self._bound.tensors:
             self._places_of = self._bound.tensors
             self._places = {}
             for slot, bound in zip(self._bound.slots, self._bound.tensors):
                 self._places.setdefault(id(bound), slot)
-        return self._places.get(id(tensor)) or self._bound.exchanged_place_of(tensor)
+        return self._places.get(address)
 
     def still_has(self, tensor: Any) -> bool:
         """Return whether one of `tensors` still stands where the latest look has found it: training may have bound another."""
@@ -373,6 +377,13 @@ class ModuleTree:
             for key, value in [*own.items()]:
                 if not (_is_machinery(key) or (name, key) in known or is_hidden(value)):
                     del own[key]
+
+
+def _is_more_than_tensors(key: Any, values: Any) -> bool:
+    """Return whether an entry of an optimizer's state is anything else than the named tensors of a parameter."""
+    if not isinstance(key, torch.Tensor) or not isinstance(values, dict):
+        return True
+    return any(not isinstance(value, torch.Tensor) for value in values.values())
 
 
 class ModuleTrees:
@@ -475,7 +486,7 @@ class ModuleTrees:
         size = len(optimizer.state)
         known = self._plain_state.get(id(optimizer))
         if known is None or known[0] is not optimizer or known[1] != size or known[2] >= _LOOK_AGAIN:
-            found = any(not isinstance(v, torch.Tensor) for values in optimizer.state.values() for v in values.values())
+            found = any(map(_is_more_than_tensors, optimizer.state, optimizer.state.values()))
             known = (optimizer, size, 0, found)
         self._plain_state[id(optimizer)] = (*known[:2], known[2] + 1, known[3])
         return known[3]

@@ -24,6 +24,7 @@ from torchrelay.shim.capture.records.set_up_trees import tree_of
 from torchrelay.shim.capture.state.host_state import Inside, LargeTensor, Nth, OptimizerTensor, path_of
 from torchrelay.shim.capture.state.keys import Key, by_place
 from torchrelay.shim.capture.state.tags import (
+    ADDRESS,
     BOUND,
     FILE,
     FREE,
@@ -308,6 +309,8 @@ class Comparison:
         elif then[0] == REF:
             if not self._pair(then[1], now[1]):
                 self._differ(keys, self._what(then, self._then), "another object")
+        elif then[0] == ADDRESS:
+            self._values(keys, then[1], now[1])
         elif then[0] in (PART, BOUND, WINDOW, GROUPED, HOOK):
             if then[2] != now[2] or not self._pair(then[1], now[1]):
                 self._differ(keys, shown_part(then), shown_part(now))

@@ -15,6 +15,7 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.handlers import HANDLERS
+from torchrelay.shim.capture.handlers.optimizers import put_value
 from torchrelay.shim.capture.models import optimizer_order
 from torchrelay.shim.capture.state.host_state import HostState, Nth, StateNode, path_of
 from torchrelay.shim.capture.state.keys import is_value
@@ -161,9 +162,7 @@ def put(state: HostState, leaf: HeldValue, value: Any) -> None:
     """
     node = state.nodes[leaf.number]
     if node.kind is Kind.OPTIMIZER_STATE:
-        place, name = leaf.key
-        parameters = [p for group in state.nodes[node.parent].obj.param_groups for p in group["params"]]
-        node.obj[parameters[place]][name] = value
+        put_value(state.nodes[node.parent].obj, leaf.key, value)
         return
     undo = HANDLERS[node.kind].undo
     if undo is None:

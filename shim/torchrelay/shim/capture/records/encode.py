@@ -6,8 +6,8 @@ reference to what is written so, (NAMED, pickle) for a function or class that is
 function, arguments, keywords), (PART, node, path) for a module below another one, (BOUND, node, place) for a parameter or buffer of
 one, (FREE, form) for a parameter of none in its optimizer's group, (GROUPED, node, place) for such a one elsewhere, (WINDOW, node,
 window) for an array that looks into another one's memory, (SAVE, which) for the future of an async save, (VALUE, pickle) for a
-constant that pickles, (FILE, id, form) for a file that is written to, (HOOK, node, (path, attribute, place)) for the handle of a
-module's hook, or (OPAQUE, name of its type), with a function's `Closure`
+constant that pickles, (FILE, id, form) for a file that is written to, (ADDRESS, object) for a number that says where one lies,
+(HOOK, node, (path, attribute, place)) for the handle of a module's hook, or (OPAQUE, name of its type), with a function's `Closure`
 where there is one. Plain values are never tuples, so the tags cannot be mistaken.
 """
 
@@ -29,11 +29,12 @@ from torch.utils.hooks import RemovableHandle
 from torchrelay.shim.adapters.parallel import module_hooks
 from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.models import module_parts, modules
-from torchrelay.shim.capture.records import closures
-from torchrelay.shim.capture.state import keys, shared
+from torchrelay.shim.capture.records import closures, shared_memory
+from torchrelay.shim.capture.state import addresses, keys, shared
 from torchrelay.shim.capture.state.host_state import HostState, Nth, StateNode
 from torchrelay.shim.capture.state.shared import Numbered, copy_of, page_of
 from torchrelay.shim.capture.state.tags import (
+    ADDRESS,
     BOUND,
     FILE,
     GROUPED,
@@ -129,9 +130,31 @@ class Encoder:
     def value(self, value: Any) -> Any:
         cls = type(value)
         if cls in PLAIN:
-            return value
+            return value if cls is not int or value < addresses.FIRST else self.number(value)
         number = self.state.index.get(id(value))
         return (REF, number) if number is not None else self.without_node(value, cls)
+
+    def number(self, value: int) -> Any:
+        """Write a number as it is, or by the object that lies there, if the state has one: `shadow[id(parameter)]`."""
+        if not addresses.may_be_one(value):
+            return value
+        self.weak = True  # what lies there can change, and become part of the state, while the number stays as it is
+        written = self._at(value)
+        return value if written is None else (ADDRESS, written)
+
+    def _at(self, address: int) -> tuple[Any, ...] | None:
+        number = self.state.index.get(address)
+        if number is not None:
+            return (REF, number)
+        for root, tree in self._all_trees():
+            place = tree.place_at(address)
+            if place is not None:
+                return (BOUND, root, place)
+            name = tree.names_by_id().get(address)
+            if name is not None:
+                return (PART, root, name)
+        found = self._groups.get(address)
+        return (GROUPED, *found) if found is not None else self.callable(self.state.without_state.get(address))
 
     def without_node(self, value: Any, cls: type) -> Any:
         known = _opaque.get(cls)
@@ -261,9 +284,9 @@ class Encoder:
         index = self.state.index
         made: dict[Any, Any] = {}
         for place, (k, v) in enumerate(content.items()):
-            key = k if type(k) in PLAIN or keys.is_value(k) else keys.write(self, k) or Nth(place)
+            key = k if type(k) is str or keys.is_value(k) else keys.write(self, k) or Nth(place)
             if type(v) in PLAIN:
-                made[key] = v
+                made[key] = v if type(v) is not int or v < addresses.FIRST else self.number(v)
             elif (number := index.get(id(v))) is not None:
                 made[key] = (REF, number)
             else:
@@ -274,7 +297,8 @@ class Encoder:
 
     def items(self, content: Iterable[Any]) -> list[Any]:
         value = self.value
-        return [v if type(v) in PLAIN else value(v) for v in content]
+        first = addresses.FIRST
+        return [v if type(v) in PLAIN and (type(v) is not int or v < first) else value(v) for v in content]
 
     def is_lost(self, value: Any) -> bool:
         """Return whether no process that lacks the value can make it."""
@@ -304,7 +328,9 @@ class Encoder:
         tree = content.tree
         base = content.tree.base
         flags = None if base is not None and base.flags == content.flags else content.flags
-        values = {tree.slots[place]: self.value(content.values[place]) for place in content.changed(base)}
+        found = {tree.slots[place]: content.values[place] for place in content.changed(base)}
+        # numbers as they are: the journal of the set-up has them so
+        values = {slot: value if type(value) in PLAIN else self.value(value) for slot, value in found.items()}
         names = content.buffers if base is None else tree.changing
         born = self.mapping(tree.hidden_attributes()) if base is None and tree.is_bare() else None
         buffers = {name: content.buffers[name] for name in names if name in content.buffers}
@@ -372,7 +398,8 @@ def encode(state: HostState) -> Numbered[bytes]:
     """Write the nodes of a state. What an earlier walk has written of a node is taken over with it. Raises PicklingError."""
     nodes = state.nodes
     if state.takes_over:
-        todo: Iterable[int] = state.renewed | state.fleeting
+        memories = shared_memory.find(state, state.renewed | state.fleeting)
+        todo: Iterable[int] = state.renewed | state.fleeting | memories.keys()
         state.lacking.difference_update(todo)
         written = copy_of(state.written)
         for _ in range(len(nodes) - len(written)):
@@ -382,6 +409,7 @@ def encode(state: HostState) -> Numbered[bytes]:
             state.blocks[block] = ()
     else:
         todo = range(len(nodes))
+        memories = shared_memory.find(state, todo)
         written = [b""] * len(nodes)
         state.lacking = set()
         state.blocks = [()] * _block_count(written)
@@ -395,7 +423,7 @@ def encode(state: HostState) -> Numbered[bytes]:
             continue
         if kind is TENSOR and type(node.obj) is torch.Tensor:
             content = tuple(node.content) if type(node.content) is TensorValue else node.content
-            written[number] = pickled((_TENSOR, b"", node.parent, node.key, content, None))
+            written[number] = pickled((_TENSOR, b"", node.parent, node.key, content, memories.get(number)))
             continue
         written[number] = pickled(encoder.node(node))
         if encoder.weak:

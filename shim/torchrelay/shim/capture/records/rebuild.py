@@ -25,7 +25,7 @@ from torchrelay.shim.capture.models import module_parts
 from torchrelay.shim.capture.models.aliases import address_of, is_within
 from torchrelay.shim.capture.models.bound_tensors import at_place
 from torchrelay.shim.capture.models.spaces import module_at
-from torchrelay.shim.capture.records import closures
+from torchrelay.shim.capture.records import closures, shared_memory
 from torchrelay.shim.capture.records.bound_calls import method, partial
 from torchrelay.shim.capture.records.children import child
 from torchrelay.shim.capture.records.encode import EncodedNode
@@ -36,6 +36,7 @@ from torchrelay.shim.capture.state.host_state import path_of
 from torchrelay.shim.capture.state.key_text import text_of
 from torchrelay.shim.capture.state.process_settings import ProcessSettings
 from torchrelay.shim.capture.state.tags import (
+    ADDRESS,
     BOUND,
     FILE,
     FREE,
@@ -144,6 +145,7 @@ class StateRebuild:
                 if self._put_parts(node, found) or is_told_whole:
                     self.rebound.add(id(found))
         self._leave_incomplete()
+        shared_memory.share(((node.extra, tensor) for node, tensor in self.each(Kind.TENSOR)), self.objects)
 
     def _leave_incomplete(self) -> None:
         """Leave out what was made and lacks a part, and so what is made of it."""
@@ -413,6 +415,9 @@ class StateRebuild:
             return self._hook_handle(value, there)
         if tag == NAMED:
             return pickle.loads(value[1])
+        if tag == ADDRESS:
+            target = self.decode(value[1], ABSENT)
+            return there if target is ABSENT else id(target)
         if tag in (METHOD, PARTIAL):
             if there is not ABSENT and is_left(value, self._is_left):
                 return there

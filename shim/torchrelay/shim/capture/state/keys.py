@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from torchrelay.shim.capture.state import addresses
 from torchrelay.shim.capture.state.host_state import Nth
 from torchrelay.shim.capture.state.tags import OPAQUE, PARTIAL, TUPLE, VALUE
 from torchrelay.shim.capture.values import by_value
@@ -25,16 +26,18 @@ def is_value(key: Any) -> bool:
     """Return whether a key is written as it is."""
     cls = type(key)
     if cls in PLAIN:
-        return True
+        return cls is not int or not addresses.may_be_one(key)
     if issubclass(cls, frozenset):
         return all(map(is_value, frozenset.__iter__(key)))
     kind = kind_of(cls)
     return kind is Kind.PLAIN or (kind is Kind.TUPLE and all(map(is_value, tuple_items(key))))
 
 
-def write(encoder: Encoder, key: Any) -> Key | None:
-    """Return the written form of a key that is no value, or None if another process cannot know it."""
+def write(encoder: Encoder, key: Any) -> Any:
+    """Return the `Key` of what is no value, or None if another process cannot know it. A number of no object is itself."""
     written = _written(encoder, key)
+    if type(written) is int:
+        return written
     return None if _has_unknown(written) else Key(written)
 
 
@@ -47,6 +50,8 @@ def _written(encoder: Encoder, key: Any) -> Any:
     cls = type(key)
     if is_value(key):
         return key if cls in PLAIN or kind_of(cls) is not Kind.TUPLE else _tuple(encoder, key)
+    if cls is int:
+        return encoder.number(key)
     kind = kind_of(cls)
     if kind is Kind.TUPLE:
         return _tuple(encoder, key)

@@ -43,9 +43,6 @@ def forget_large(state: HostState, gone: set[int]) -> None:
 
 
 def rename_large(state: HostState, tensor: torch.Tensor, path: str) -> None:
-    """Note that a large tensor is known by another path. One that is freed is not known at all."""
-    if all(t is not tensor for t in state.large.values()):
-        return
     state.versions = [(t, version, path if t is tensor else name) for t, version, name in state.versions]
     state.large = {name: t for name, t in state.large.items() if t is not tensor}
     state.large[path] = tensor

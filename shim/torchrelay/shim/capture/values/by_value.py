@@ -15,6 +15,7 @@ import io
 import pickle
 import sys
 import threading
+import types
 import weakref
 from collections.abc import Callable, MutableSequence
 from types import ModuleType
@@ -139,10 +140,21 @@ def put_back(obj: Any, written: bytes) -> None:
         if isinstance(obj, MutableSequence):
             obj[:] = made
         elif hasattr(type(obj), "__setstate__"):
-            _, _, state, *_ = made.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
-            obj.__setstate__(state)
+            _, _, *state = made.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+            if state and state[0] is not None:
+                obj.__setstate__(state[0])
+            else:
+                _put_attributes_in_c(obj, made)
         elif isinstance(obj, (int, float, str, bytes, complex)):
             object.__setattr__(obj, "__dict__", vars(made))
+
+
+def _put_attributes_in_c(obj: Any, made: Any) -> None:
+    for base in type(obj).__mro__:
+        for name, descriptor in vars(base).items():
+            if type(descriptor) in (types.GetSetDescriptorType, types.MemberDescriptorType) and name != "__dict__":
+                with contextlib.suppress(AttributeError, TypeError):  # one that is only read
+                    setattr(obj, name, getattr(made, name))
 
 
 class _Nowhere(io.RawIOBase):
@@ -178,6 +190,17 @@ def content(obj: Any) -> bytes | None:
     except Exception:  # noqa: BLE001 - whatever the script's objects do when they are asked, it goes on
         return None
     return written.getvalue()
+
+
+def is_as_written(obj: Any, written: bytes) -> bool:
+    """Return whether an object has the content that `dumps` has written of one, whichever of their parts are one object."""
+    if dumps(obj) == written:
+        return True
+    now = content(obj)
+    try:
+        return now is not None and now == content(pickle.loads(written))
+    except Exception:  # noqa: BLE001 - whatever the script's objects do when they are asked, it goes on
+        return False
 
 
 class _Digest(io.RawIOBase):

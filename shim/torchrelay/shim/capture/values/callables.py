@@ -10,7 +10,6 @@ from __future__ import annotations
 import dis
 import enum
 import functools
-import sys
 from collections.abc import Iterator, Mapping
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -50,7 +49,7 @@ def is_users_class(cls: type) -> bool:
     """Return whether the script defines the class, and it can have state."""
     if issubclass(cls, _WITHOUT_CLASS_STATE):
         return False
-    return is_users(file_of(sys.modules.get(cls.__module__)))
+    return is_users(file_of(sites.module_named(cls.__module__)))
 
 
 def is_users_function(function: FunctionType) -> bool:
@@ -100,7 +99,7 @@ def is_foreign(obj: Any) -> bool:
     if issubclass(cls, ModuleType):
         return True
     return cls.__module__.partition(".")[0] not in _NOT_FOREIGN and not is_users(
-        file_of(sys.modules.get(cls.__module__))
+        file_of(sites.module_named(cls.__module__))
     )
 
 

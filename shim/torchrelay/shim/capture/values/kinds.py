@@ -232,7 +232,7 @@ PARAM_GROUP = Kind.PARAM_GROUP
 
 def _numpy_kind(cls: type) -> Kind | None:
     numpy: Any = sys.modules.get("numpy")
-    if numpy is None or cls.__module__.split(".")[0] != "numpy":
+    if numpy is None or _module_of(cls).split(".")[0] != "numpy":
         return None
     if issubclass(cls, numpy.generic):
         return Kind.PLAIN
@@ -318,14 +318,45 @@ def _find(cls: type) -> Kind:  # noqa: C901 - one question after the other, in t
         return Kind.ATTRS
     if is_shared_value(cls):
         return Kind.SHARED_VALUE
-    module = cls.__module__ or ""
+    module = _module_of(cls)
     if _is_machinery(module) and not _says_that_it_has_state(cls):
         return Kind.OPAQUE
     if module == "argparse" and cls.__name__ != "Namespace":
         return Kind.OPAQUE
+    if _keeps_state_in_c(cls):
+        return Kind.UNKNOWN
     if getattr(cls, "__dictoffset__", 0) or any("__slots__" in vars(c) for c in cls.__mro__):
         return Kind.ATTRS
     return Kind.UNKNOWN
+
+
+_OWN_PICKLING = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__reduce_cython__")
+
+
+def _keeps_state_in_c(cls: type) -> bool:
+    """Return whether a package's class has more than attributes: a base of the same package, in C, that says how to pickle it.
+
+    So it is with the blocks of a data frame of pandas, or a tree of neighbours. Classes that a script derives from such are not
+    meant: others may hold what their attributes lead to.
+    """
+    root = _module_of(cls).partition(".")[0]
+    if root in sys.stdlib_module_names or root in _IN_C_BUT_KNOWN:
+        return False
+    bases = [base for base in cls.__mro__ if _module_of(base).partition(".")[0] == root]
+    return any(
+        name in vars(base) and not isinstance(vars(base)[name], types.FunctionType)
+        for base in bases
+        for name in _OWN_PICKLING
+    )
+
+
+_IN_C_BUT_KNOWN = frozenset({"__main__", "numpy", "torch", "torchrelay"})
+
+
+def _module_of(cls: type) -> str:
+    """Return the name of the class's module. A class of classes in C may have a descriptor there, for its own instances."""
+    module = cls.__module__
+    return module if type(module) is str else ""
 
 
 def _may_have_attributes(cls: type) -> bool:

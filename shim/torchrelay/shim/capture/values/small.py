@@ -172,7 +172,12 @@ def fits(value: TensorValue, tensor: Any) -> bool:
 
 
 def put(value: TensorValue, tensor: torch.Tensor) -> None:
-    """Write the recorded content into an existing tensor, which may have aliases. One that was resized gets its form back."""
+    """Write the recorded content into an existing tensor, which may have aliases. One that was resized gets its form back.
+
+    One that has the content is left alone: a graph that the script keeps may have it, and torch counts every write.
+    """
+    if is_still(value, tensor):
+        return
     if not fits(value, tensor):
         _put_anew(value, tensor)
         return

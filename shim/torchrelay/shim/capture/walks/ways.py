@@ -128,7 +128,7 @@ class Ways:
             raise WalkAnew  # a new process makes objects in the order of their nodes
         state.nodes[child] = now = replace(node, parent=way[0], key=way[1])
         state.renewed.add(child)
-        if isinstance(now.content, LargeTensor):
+        if isinstance(now.content, LargeTensor) and not now.content.freed:
             rename_large(state, now.obj, state.path(*way))
         return True
 
@@ -143,7 +143,7 @@ class Ways:
             raise WalkAnew
         if state.bulk and not {id(value) for _, value in node.edges}.isdisjoint(id(obj) for obj, _, _ in state.bulk):
             raise WalkAnew
-        if isinstance(node.content, LargeTensor):
+        if isinstance(node.content, LargeTensor) and not node.content.freed:
             rename_large(state, node.obj, state.path(child))
         self._moved.add(child)
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from torchrelay.shim.adapters.tensors.dtensor import local
+from torchrelay.shim.capture.models.optimizer_entries import entry
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.tensors.tensor_bytes import write
 from torchrelay.shim.tensors.tensor_versions import version_of
@@ -54,14 +55,16 @@ class EarlyUpdates:
         held = {id(tensor) for tensor, _ in self._kept}
         for group in optimizer.param_groups:
             for parameter in group["params"]:
-                values = optimizer.state.get(parameter)
-                tensors = [v for v in (values or {}).values() if isinstance(v, torch.Tensor)]
+                values = entry(optimizer.state, parameter)
+                own = values if isinstance(values, dict) else {}
+                tensors = [v for v in own.values() if isinstance(v, torch.Tensor)]
                 for tensor in (parameter, *tensors):
                     if id(tensor) not in held:
                         held.add(id(tensor))
                         self._versions[id(tensor)] = version_of(tensor)
                         self._kept.append((tensor, local(tensor).detach().clone()))
-                self._states.append((optimizer.state, parameter, dict(values) if values is not None else None))
+                if values is None or isinstance(values, dict):
+                    self._states.append((optimizer.state, parameter, dict(values) if values is not None else None))
 
     def tensors(self) -> list[torch.Tensor]:
         return [tensor for tensor, _ in self._kept]

@@ -48,3 +48,13 @@ def test_an_object_is_carried_whose_class_its_package_has_under_another_name(pac
 def test_an_object_is_not_carried_whose_class_nobody_finds(package: ModuleType) -> None:
     cls = type("Told", (), {"__module__": "renamed"})
     assert by_value.dumps(cls()) is None
+
+
+def test_an_object_is_as_written_whichever_of_its_parts_are_one_object() -> None:
+    name = "".join(["ne", "ar"])
+    apart = ["".join(["ne", "ar"]), name]
+    written = by_value.dumps([name, name])
+    assert written is not None
+    assert by_value.dumps(apart) != written
+    assert by_value.is_as_written(apart, written)
+    assert not by_value.is_as_written([name, "far"], written)

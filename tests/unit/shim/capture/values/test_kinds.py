@@ -22,3 +22,10 @@ def test_what_torch_elastic_has_for_data_is_state(cls: type) -> None:
 @pytest.mark.parametrize("cls", [torch.cuda.Stream, torch.cuda.Event, torch.autograd.profiler.profile])
 def test_torchs_machinery_is_no_state(cls: type) -> None:
     assert kind_of(cls) is Kind.OPAQUE
+
+
+def test_a_class_of_classes_whose_module_is_a_descriptor_has_a_kind() -> None:
+    class OfClasses(type):
+        __module__ = property(lambda cls: "some_extension")  # type: ignore[assignment]
+
+    assert kind_of(OfClasses) is Kind.CLASS

@@ -151,3 +151,14 @@ def test_what_may_have_another_value_is_not_held_for_unchanged(change: Callable[
     assert small.is_still(value, tensor)
     change(tensor)
     assert not small.is_still(value, tensor)
+
+
+def test_what_is_as_it_was_is_not_written_to_so_that_a_kept_graph_still_works() -> None:
+    weight = torch.ones(3, requires_grad=True)
+    hidden = torch.full((3,), 2.0)
+    kept = (weight * hidden).sum()
+    value = small.take(hidden)
+    small.put(value, hidden)
+    kept.backward()
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [2.0, 2.0, 2.0]

@@ -54,7 +54,13 @@ class Job:
         self.more: dict[str, Any] = {}
 
     def _state(self) -> Any:
-        return take({"model": self.model, "average": self.average, "o": self.optimizer, **self.more}, self.trees)
+        return take(self._namespace(), self.trees)
+
+    def _namespace(self) -> dict[str, Any]:
+        return {"model": self.model, "average": self.average, "o": self.optimizer, **self.more}
+
+    def _at_gate(self) -> Any:
+        return take(self._namespace(), self.trees, at_gate_of=self.state)
 
     def head(self) -> tuple[str, ...]:
         self.boundary += 1
@@ -69,7 +75,7 @@ class Job:
         self.model.weight.grad = torch.ones(2, 3)
         self.model.bias.grad = torch.ones(2)
         self.optimizer.step()
-        self.own.behind_update(self.state, self._state)
+        self.own.behind_update(self.state, self._at_gate)
 
     def behind(self) -> None:
         with torch.no_grad():
@@ -256,6 +262,19 @@ def test_another_tensor_in_the_place_of_one_is_copied(held: str, where: str, job
             assert _flat(at_head(tmp_path, job.boundary, path))[0] == step + 1
         else:
             assert at_head(tmp_path, job.boundary, path) == left
+
+
+def test_what_each_step_makes_anew_is_copied_behind_the_update_too(job: Job, tmp_path: Path) -> None:
+    """At the gate it is in the journal by value, since the step has made it, and a process enters behind the update all the same."""
+    path = "value.script.last"
+    job.more["last"] = torch.zeros(20_000)
+    job.own.assign([path])
+    job.head()
+    for step in range(3):
+        job.more["last"] = torch.full((20_000,), float(step + 1))
+        job.update()
+        assert behind_update(tmp_path, job.boundary + 1, path)[0] == step + 1
+        assert job.head() == (path,), job.own.why_not
 
 
 def linear(t: torch.Tensor) -> torch.nn.Linear:

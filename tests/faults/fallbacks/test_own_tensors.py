@@ -43,13 +43,27 @@ def test_a_rank_with_an_average_of_its_own_is_replaced_at_the_cost_of_one_step(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("phase", few(1, ["after-step", "backward", "gate", "data"]))
+@pytest.mark.parametrize(
+    ("every", "step", "phase"),
+    few(
+        2,
+        [
+            ("1", 34, "after-step"),
+            ("7", 34, "after-step"),
+            ("7", 36, "after-step"),
+            ("1", 34, "gate"),
+            ("7", 36, "backward"),
+            ("7", 37, "after-step"),
+            ("7", 37, "data"),
+        ],
+    ),
+)
 def test_a_rank_whose_steps_make_a_large_tensor_anew_is_replaced_at_the_cost_of_one_step(
-    phase: str, undisturbed: Undisturbed, tmp_path: Path
+    every: str, step: int, phase: str, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
-    fault = f"kill:rank=0,step=34,phase={phase}"
-    run = relay(tmp_path, "own_rollout.py", ranks=RANKS, inject=[fault], options=ANY_COST)
-    assert_unharmed(run, undisturbed("own_rollout.py", ranks=RANKS), RANKS, [fault], 1)
+    fault = f"kill:rank=0,step={step},phase={phase}"
+    run = relay(tmp_path, "own_rollout.py", every, ranks=RANKS, inject=[fault], options=ANY_COST)
+    assert_unharmed(run, undisturbed("own_rollout.py", every, ranks=RANKS), RANKS, [fault], 1)
     (done,) = run.committed()
     assert (done["kind"], done["steps_redone"] <= 1) == ("unplanned", True), run.told()
 

@@ -58,9 +58,9 @@ class TensorPlaces:
         return values if wanted is None else {path: tensor for path, tensor in values.items() if path in wanted}
 
     def _made_by_step(self, state: HostState) -> dict[str, torch.Tensor]:
-        """Return those that count as large at heads, and are in the gate's journal by value, since the step has made them.
+        """Return those that are in the gate's journal by value: larger ones are, too, where the step has made them.
 
-        A process that takes tensors behind the update has them as large ones, as at a head.
+        A process that takes tensors behind the update has these as large ones, as at a head.
         """
         values = (self._wanted or frozenset()) - {VALUE + name for name in state.large}
         if not any(path.startswith(VALUE) for path in values):
@@ -68,7 +68,7 @@ class TensorPlaces:
         made = {
             VALUE + state.path(node.parent, node.key): node.obj
             for node in state.nodes
-            if isinstance(node.content, small.TensorValue) and len(node.content.data) > small.SMALL_BYTES
+            if isinstance(node.content, small.TensorValue)
         }
         return {path: tensor for path, tensor in made.items() if path in values}
 

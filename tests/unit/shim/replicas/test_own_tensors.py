@@ -265,7 +265,7 @@ def test_another_tensor_in_the_place_of_one_is_copied(held: str, where: str, job
 
 
 def test_what_each_step_makes_anew_is_copied_behind_the_update_too(job: Job, tmp_path: Path) -> None:
-    """At the gate it is in the journal by value, since the step has made it, and a process enters behind the update all the same."""
+    """At the gate it is in the journal by value. A process that enters behind the update has it as a large one."""
     path = "value.script.last"
     job.more["last"] = torch.zeros(20_000)
     job.own.assign([path])
@@ -312,17 +312,35 @@ def test_another_tensor_of_the_model_goes_with_them_once_a_step_was_seen_to_writ
 
 
 def test_a_tensor_that_is_not_there_any_more_ends_it(job: Job, tmp_path: Path) -> None:
-    job.more["held"] = {"a": torch.zeros(20_000)}
-    job.own.assign(["value.script.held.a"])
+    job.own.assign(AVERAGE)
     job.head()
-    del job.more["held"]["a"]
+    job.average.bias = None  # type: ignore[assignment]  # no module has to have one
     job.update()
     with pytest.raises(JournalError):
         behind_update(tmp_path, 1)
     assert job.head() == ()
-    assert "value.script.held.a is not there at each head" in job.own.why_not
+    assert "module1.bias is not there at each head" in job.own.why_not
     with pytest.raises(JournalError):
         at_head(tmp_path, 0)
+
+
+def test_a_variable_that_is_large_at_some_heads_alone_is_copied_at_these(job: Job, tmp_path: Path) -> None:
+    """Where it is small it is in the journal by value."""
+    path = "value.script.last"
+    job.own.assign([path])
+    carried = []
+    for size in (20_000, 20, 20, 20_000, 0, 20_000, 20_000):
+        if size:
+            job.more["last"] = torch.full((size,), 1.0)
+        else:
+            del job.more["last"]
+        carried.append(job.head())
+        job.more["last"] = torch.full((2 * size,), 2.0)
+        job.update()
+        if job.own.carried:
+            assert behind_update(tmp_path, job.boundary + 1, path) == [2.0] * 2 * size
+    assert carried == [(path,), (), (), (path,), (), (path,), (path,)], job.own.why_not
+    assert job.own.why_not == ""
 
 
 def test_copies_that_take_too_much_of_a_step_are_not_made(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

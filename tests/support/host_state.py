@@ -19,8 +19,11 @@ from torchrelay.shim.capture.walks.walk import Walk
 from torchrelay.shim.script.save_future import SaveId
 
 
-def take(namespace: dict[str, Any], trees: ModuleTrees | None = None) -> HostState:
-    return Walk(trees or ModuleTrees()).run([], {"script": namespace})
+def take(
+    namespace: dict[str, Any], trees: ModuleTrees | None = None, *, at_gate_of: HostState | None = None
+) -> HostState:
+    """`at_gate_of`: the state at the head of a step whose gate this is."""
+    return Walk(trees or ModuleTrees(), at_gate_of).run([], {"script": namespace})
 
 
 def journal(namespace: dict[str, Any], trees: ModuleTrees | None = None) -> bytes:

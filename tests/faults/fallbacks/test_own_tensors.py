@@ -42,6 +42,32 @@ def test_a_rank_with_an_average_of_its_own_is_replaced_at_the_cost_of_one_step(
     assert any("copied in each step" in e["text"] for e in run.named("decision")), run.told()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("every", "step", "phase"),
+    few(
+        2,
+        [
+            ("1", 34, "after-step"),
+            ("7", 34, "after-step"),
+            ("7", 36, "after-step"),
+            ("1", 34, "gate"),
+            ("7", 36, "backward"),
+            ("7", 37, "after-step"),
+            ("7", 37, "data"),
+        ],
+    ),
+)
+def test_a_rank_whose_steps_make_a_large_tensor_anew_is_replaced_at_the_cost_of_one_step(
+    every: str, step: int, phase: str, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    fault = f"kill:rank=0,step={step},phase={phase}"
+    run = relay(tmp_path, "own_rollout.py", every, ranks=RANKS, inject=[fault], options=ANY_COST)
+    assert_unharmed(run, undisturbed("own_rollout.py", every, ranks=RANKS), RANKS, [fault], 1)
+    (done,) = run.committed()
+    assert (done["kind"], done["steps_redone"] <= 1) == ("unplanned", True), run.told()
+
+
 @only_in_long
 def test_the_rank_is_lost_again_before_its_next_head(undisturbed: Undisturbed, tmp_path: Path) -> None:
     """The copy that the first new process has come from is there for the second one."""

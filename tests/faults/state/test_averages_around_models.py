@@ -36,3 +36,12 @@ def test_a_rank_is_replaced_and_nobody_goes_back(
     run = relay(tmp_path, SCRIPT, how, ranks=RANKS, spares=len(faults), inject=faults, options=ANY_COST)
     assert_unharmed(run, undisturbed(SCRIPT, how, ranks=RANKS), RANKS, faults, len(faults))
     assert {done["kind"] for done in run.committed()} == {"unplanned"}, run.told()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", few(1, ["kill:rank=0,step=24,phase=after-step", "kill:rank=1,step=24,phase=gate"]))
+def test_one_that_is_written_to_past_torch_s_counts_is_saved_as_the_lost_rank_had_it(
+    fault: str, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    run = relay(tmp_path, "saved_average.py", ranks=2, inject=[fault])
+    assert_unharmed(run, undisturbed("saved_average.py", ranks=2), 2, [fault], 1)

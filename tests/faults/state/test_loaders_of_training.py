@@ -47,3 +47,13 @@ def test_one_that_the_first_step_makes_in_front_of_a_loop_of_its_own_goes_on_whe
     script, faults = "made_in_first_step.py", ["kill:rank=1,step=4,phase=forward", "kill:rank=0,step=7,phase=backward"]
     run = relay(tmp_path, script, ranks=RANKS, spares=2, inject=faults)
     assert_unharmed(run, undisturbed(script, ranks=RANKS), RANKS, faults, len(faults))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", few(1, [4, 3, 7]))
+def test_one_whose_sampler_leads_to_much_data_of_set_up_goes_on(
+    step: int, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    fault = f"kill:rank=1,step={step},phase=forward"
+    run = relay(tmp_path, "sampler_as_data.py", ranks=RANKS, inject=[fault])
+    assert_unharmed(run, undisturbed("sampler_as_data.py", ranks=RANKS), RANKS, [fault], 1)

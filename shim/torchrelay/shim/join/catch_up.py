@@ -56,7 +56,10 @@ class CatchUp:
         self._versions = {path: version_of(tensor) for path, tensor in own.items()}
         sources = {**(gradients or {}), **self._own}
         times = {} if UNKNOWN.keys() & late.keys() else late
-        self.watch = SettlingWatch(sources, own_gradients | late.keys(), times, comes_back=self._at_head)
+        is_through = self._at_head and not UNKNOWN.keys() & late.keys()
+        self.watch = SettlingWatch(
+            sources, own_gradients | late.keys(), times, comes_back=self._at_head, is_through=is_through
+        )
         self.watch.__enter__()
 
     def leave(self) -> None:

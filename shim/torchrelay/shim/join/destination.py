@@ -65,13 +65,14 @@ class Destination:
         self._behind = behind
         self._copy = copy
         copied = [] if copy is None else [path for path in copy.views if not path.startswith(_BESIDE)]
-        self._copied = frozenset(copied)
+        self._own = device.catalogue(state, state.roots)
+        # What stands beside models, and is not large here, has come with the journal.
+        self._copied = frozenset(path for path in copied if path in self._own or not path.startswith(device.VALUE))
         self._carried = self._copied.union(carried)
         self._lacking = frozenset(lacking)
         self.has_before = False
         """Whether the donor has tensors of the next loop, and those of the one before beside them."""
-        self._needed = {f"value.{path}" for path in needed} - self._carried
-        self._own = device.catalogue(state, state.roots)
+        self._needed = {f"value.{path}" for path in needed} - self._carried - {*copied}
         for path, (name, tensor) in device.under_other_names(state, self._needed - self._own.keys()).items():
             self._own.pop(name, None)
             self._own[path] = tensor

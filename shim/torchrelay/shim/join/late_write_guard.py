@@ -3,6 +3,9 @@
 A joiner's tensors have the donor's content, which has in it whatever the donor has written since the optimizer step; the joiner
 writes it all once more. When it has written to a tensor as often as the donor, what the lost rank had there is the donor's
 content: that is put back then, and can be read from there on, as long as nothing more is written to it.
+
+What is written through `.data` torch does not count. Where the donor stands at the next head, all its writes are done. So the first
+read of what was written so far is taken for one behind the last write: the donor's content is put back for it.
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ _READ = frozenset(
 class SettlingWatch(Watch):
     """`times`: how often the donor has written to which of `sources` since the optimizer step, as far as torch counts.
 
+    `is_through`: the donor is through with the step, and `times` is all of what torch has counted.
+
     Raises StateMismatchError, into the script, for a write to a settled tensor, and where its memory is handed out.
     """
 
@@ -41,8 +46,13 @@ class SettlingWatch(Watch):
         times: Mapping[str, int],
         *,
         comes_back: bool = False,
+        is_through: bool = False,
     ) -> None:
         super().__init__(sources, late, comes_back=comes_back)
+        self._begun = {path: version_of(tensor) for path, tensor in sources.items() if path not in late}
+        """Of what torch has counted no write to, the versions at the beginning; empty unless `is_through`."""
+        if not is_through:
+            self._begun = {}
         written = {path: tensor for path, tensor in sources.items() if times.get(path, 0) > 0}
         self._aims = {path: version_of(tensor) + times[path] for path, tensor in written.items()}
         self._donors = {
@@ -77,8 +87,12 @@ class SettlingWatch(Watch):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        result = super().__torch_function__(func, types, args, kwargs)
         name = getattr(func, "__name__", str(func))
+        if name == "__get__" and getattr(func.__self__, "__name__", "") == "data":
+            self._keep_donors(args[0])
+        elif name in _READ and self._begun:
+            self._settle_uncounted(tensors_of((args, kwargs or {})))
+        result = super().__torch_function__(func, types, args, kwargs)
         if result is None or not self._settled or name in ABOUT_FORM or name in _READ or name in ("__get__", "__set__"):
             return result
         if next(iter(tensors_of(result)), None) is not None:
@@ -92,6 +106,25 @@ class SettlingWatch(Watch):
         copy.setflags(write=False)
         self._arrays.append((shared[0], weakref.ref(copy)))
         return copy
+
+    def _keep_donors(self, tensor: torch.Tensor) -> None:
+        """Keep what a source holds before the script gets a tensor by which it can be written to past torch's counts."""
+        for path in self.paths_of(tensor) if self._begun else ():
+            source = self.source(path)
+            if path in self._begun and path not in self._donors and self.is_at_home(path) and _can_be_put_back(source):
+                self._donors[path] = local(source).detach().to("cpu", copy=True)
+
+    def _settle_uncounted(self, read: Iterable[torch.Tensor]) -> None:
+        """Put the donor's content back into what is read now, and was written to past torch's counts alone."""
+        for path in [path for tensor in read for path in self.paths_of(tensor)]:
+            donors = self._donors.get(path)
+            is_uncounted = self._begun.get(path) == version_of(self.source(path))
+            if donors is None or path in self._settled or not is_uncounted or self.is_at_home(path):
+                continue
+            with torch.no_grad():
+                local(self.source(path)).data.copy_(donors)
+            self.settle(path)
+            self._settled.add(path)
 
     def _refused(self, reason: str) -> StateMismatchError:
         self._refusal = self._refusal or reason

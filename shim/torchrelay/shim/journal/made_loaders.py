@@ -10,6 +10,10 @@ from torchrelay.shim.capture.records.encode import decode, is_lost
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.values.kinds import Kind
 
+_LOOKED_INTO = (Kind.DATASET, Kind.ATTRS)
+_MOST_NODES = 32
+"""Samplers may lead to anything; what they draw from is near."""
+
 
 @dataclass
 class MadeLoaders:
@@ -34,9 +38,14 @@ class MadeLoaders:
 
 
 def _is_written_whole(state: HostState, queue: list[int]) -> bool:
-    """`queue`: has the loader's node; those of data sets that are read, too, are added."""
+    """`queue`: has the loader's node; those that are read, too, are added: of data sets, and of samplers that lead to some."""
     for number in queue:
         node = state.nodes[number]
+        below = {n for n in (state.index.get(id(value)) for _, value in node.edges) if n is not None}
+        further = sorted(n for n in below if state.nodes[n].kind in _LOOKED_INTO and n not in queue)
+        if node.kind is Kind.ATTRS:
+            queue += further[: max(0, _MOST_NODES - len(queue))]
+            continue
         written = decode([state.written[number]])[0]
         form = form_of(written)
         if not form.is_made:
@@ -44,7 +53,5 @@ def _is_written_whole(state: HostState, queue: list[int]) -> bool:
         parts = [*written.content.values(), *(form.arguments.values() if node.kind is Kind.LOADER else ())]
         if written.cls is None or form.lacking or any(map(is_lost, parts)):
             return False
-        below = (state.index.get(id(value)) for _, value in node.edges)
-        data = {n for n in below if n is not None and state.nodes[n].kind is Kind.DATASET}
-        queue += data.difference(queue)
+        queue += further
     return True

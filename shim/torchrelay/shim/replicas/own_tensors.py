@@ -28,7 +28,7 @@ from torchrelay.shim.capture import rng
 from torchrelay.shim.capture.models import device
 from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.replicas.own_tensor_copies import CopySlot, OwnCopy, read, slot_folders, updated_folder
-from torchrelay.shim.replicas.tensor_places import TensorPlaces
+from torchrelay.shim.replicas.tensor_places import VALUE, TensorPlaces
 from torchrelay.shim.tensors.tensor_versions import versions_of
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class OwnTensors:
         try:
             tensors = {**self._places.behind_update(boundary, walk), **self._wanted(self._gradients_now())}
             tensors |= self._open_gradients()
-            if not (self._followed or frozenset()) <= tensors.keys():
+            if not tensors or not self._needed() <= tensors.keys():
                 return  # the copy of the head alone is of use in this step
             effects = self._effects()
             if effects:
@@ -231,8 +231,8 @@ class OwnTensors:
             self._follow_late_writes()
         started_s = time.thread_time()  # on a busy machine anything takes longer
         found = {**self._places.at_head(commit.state), **self._wanted(self._gradients())}
-        missing = (self._followed or frozenset()) - found.keys()
-        if missing:
+        missing = {path for path in self._followed or () if not path.startswith(VALUE)} - found.keys()
+        if missing:  # what stands beside models is in the journal by value, or gone, where it is not large
             return self._end(f"{min(missing)} is not there at each head")
         copied = {**found, **self._open_gradients()}
         freed = next((path for path, tensor in copied.items() if is_freed(local(tensor))), None)
@@ -249,7 +249,7 @@ class OwnTensors:
         is_there = commit.boundary == self._entered  # this process has come from it
         if is_there:
             found = {path: tensor for path, tensor in found.items() if path in self._left}
-        if not is_there and not self._heads[commit.boundary % SLOTS].fill(commit.boundary, copied):
+        if copied and not is_there and not self._heads[commit.boundary % SLOTS].fill(commit.boundary, copied):
             self._copy_s.append(time.thread_time() - started_s + self._behind_s)
         self._entered = -1
         self._latest = commit.boundary
@@ -257,6 +257,10 @@ class OwnTensors:
             self._carried = self._sized
             self.carried = tuple(sorted(found))
         return None
+
+    def _needed(self) -> set[str]:
+        """Return the paths without which a copy behind the update is of no use: of what is beside models, those of the head."""
+        return {path for path in self._followed or () if not path.startswith(VALUE) or path in self._sized}
 
     def _wanted(self, gradients: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         followed = self._followed

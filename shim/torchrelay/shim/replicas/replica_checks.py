@@ -87,6 +87,11 @@ class ReplicaChecks:
         """The boundary of the latest migration."""
         self.first_writes = FirstWrites()
         self._names = NamesTold()
+        self._values: frozenset[str] = frozenset()
+        """What stood beside models, and was large, in the latest report."""
+        self._next_without = 0
+        self._wait = 1
+        """From which boundary on a report follows one whose values are gone, and how long the one behind that has to wait."""
         self.every = 0
         """Boundaries that are multiples of this are checked too, if it is not 0."""
 
@@ -140,6 +145,7 @@ class ReplicaChecks:
             or asked
             or (self._engine.own is not None and self._engine.own.changed)
             or self.first_writes.asks
+            or self._is_without(commit)
             or is_due(commit.boundary)
             or is_due(commit.boundary - self._now.since)
             or self._looks_after(commit)
@@ -151,6 +157,14 @@ class ReplicaChecks:
         if is_due(commit.boundary) or self._looks_after(commit):  # here all ranks do
             self.first_writes.compared()
         self._engine.reporter.report(commit, always=True)  # with what steps cost by now
+
+    def _is_without(self, commit: BoundarySnapshot) -> bool:
+        """Return whether a large value of the latest report is gone, or small: ranks that differed in it may be alike by now."""
+        if commit.boundary < self._next_without or self._values <= commit.state.large.keys():
+            return False
+        self._next_without = commit.boundary + self._wait
+        self._wait *= 2
+        return True
 
     def _looks_after(self, commit: BoundarySnapshot) -> bool:
         steps = commit.boundary - self._migrated
@@ -170,6 +184,7 @@ class ReplicaChecks:
 
     def _send(self, commit: BoundarySnapshot) -> None:
         self._told = commit.boundary
+        self._values = frozenset(commit.state.large)
         whole = device.whole(commit.state, commit.state.roots, as_taken=True)
         tensors = device.parts(whole) | self._engine.gradients.tensors()
         digests = digest.digests(tensors)

@@ -14,6 +14,7 @@ import torch
 from torchrelay.shim.capture.models import device
 from torchrelay.shim.capture.models.optimizer_entries import entries
 from torchrelay.shim.capture.state.host_state import HostState
+from torchrelay.shim.capture.values import small
 
 VALUE = "value."
 _Place = tuple[Callable[[Any], Any], Any, Any]
@@ -47,12 +48,30 @@ class TensorPlaces:
         `walk`: returns the state now. An update may bind other tensors anywhere, so those beside models are looked for anew.
         """
         found = self._in_place(state)
-        return found | self._beside_models(walk()) if self._has_values else found
+        if not self._has_values:
+            return found
+        now = walk()
+        return found | self._beside_models(now) | self._made_by_step(now)
 
     def _beside_models(self, state: HostState) -> dict[str, torch.Tensor]:
         wanted = self._wanted
         values = {VALUE + name: tensor for name, tensor in state.large.items() if not tensor.is_meta}
         return values if wanted is None else {path: tensor for path, tensor in values.items() if path in wanted}
+
+    def _made_by_step(self, state: HostState) -> dict[str, torch.Tensor]:
+        """Return those that are in the gate's journal by value: larger ones are, too, where the step has made them.
+
+        A process that takes tensors behind the update has these as large ones, as at a head.
+        """
+        values = (self._wanted or frozenset()) - {VALUE + name for name in state.large}
+        if not any(path.startswith(VALUE) for path in values):
+            return {}
+        made = {
+            VALUE + state.path(node.parent, node.key): node.obj
+            for node in state.nodes
+            if isinstance(node.content, small.TensorValue)
+        }
+        return {path: tensor for path, tensor in made.items() if path in values}
 
     def _in_place(self, state: HostState) -> dict[str, torch.Tensor]:
         marks = (*(large for large, _ in state.tree_versions), *(o.state for _, o in state.optimizers))

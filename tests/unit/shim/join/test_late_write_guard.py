@@ -48,3 +48,39 @@ def test_what_is_not_counted_is_not_settled(average: torch.Tensor) -> None:
         average.mul_(0.5)
         with pytest.raises(StateMismatchError, match="reads average"):
             average.sum().item()
+
+
+def past_counts(average: torch.Tensor, *, is_through: bool = True) -> SettlingWatch:
+    return SettlingWatch({"average": average}, (), {}, comes_back=is_through, is_through=is_through)
+
+
+def test_what_is_written_past_torch_s_counts_is_the_donor_s_once_it_is_read(average: torch.Tensor) -> None:
+    with past_counts(average) as watch:
+        average.data.mul_(0.5).add_(1.0)
+        assert average.tolist() == [3.0] * 4
+        watch.check_settled([])
+        assert {"average": average.detach()}["average"][0].item() == 3.0
+        with pytest.raises(StateMismatchError, match="more often than by the donor, or past torch"):
+            average.data.mul_(0.5)
+    with pytest.raises(StateMismatchError, match="more often than by the donor, or past torch"):
+        watch.check_settled([])
+
+
+def test_it_is_not_where_it_was_read_before_or_the_donor_is_not_through(average: torch.Tensor) -> None:
+    with past_counts(average) as watch:
+        assert average[0].item() == 3.0
+        average.data.mul_(0.5)
+        with pytest.raises(StateMismatchError, match="reads average"):
+            watch.check_escapes()
+    with past_counts(average, is_through=False):
+        average.data.mul_(0.5)
+        with pytest.raises(StateMismatchError, match="reads average"):
+            average.tolist()
+
+
+def test_it_is_not_where_torch_has_counted_a_write_as_well(average: torch.Tensor) -> None:
+    with past_counts(average):
+        average.data.mul_(0.5)
+        average.mul_(0.5)
+        with pytest.raises(StateMismatchError, match="reads average"):
+            average.tolist()

@@ -54,7 +54,13 @@ class Job:
         self.more: dict[str, Any] = {}
 
     def _state(self) -> Any:
-        return take({"model": self.model, "average": self.average, "o": self.optimizer, **self.more}, self.trees)
+        return take(self._namespace(), self.trees)
+
+    def _namespace(self) -> dict[str, Any]:
+        return {"model": self.model, "average": self.average, "o": self.optimizer, **self.more}
+
+    def _at_gate(self) -> Any:
+        return take(self._namespace(), self.trees, at_gate_of=self.state)
 
     def head(self) -> tuple[str, ...]:
         self.boundary += 1
@@ -69,7 +75,7 @@ class Job:
         self.model.weight.grad = torch.ones(2, 3)
         self.model.bias.grad = torch.ones(2)
         self.optimizer.step()
-        self.own.behind_update(self.state, self._state)
+        self.own.behind_update(self.state, self._at_gate)
 
     def behind(self) -> None:
         with torch.no_grad():
@@ -258,6 +264,19 @@ def test_another_tensor_in_the_place_of_one_is_copied(held: str, where: str, job
             assert at_head(tmp_path, job.boundary, path) == left
 
 
+def test_what_each_step_makes_anew_is_copied_behind_the_update_too(job: Job, tmp_path: Path) -> None:
+    """At the gate it is in the journal by value. A process that enters behind the update has it as a large one."""
+    path = "value.script.last"
+    job.more["last"] = torch.zeros(20_000)
+    job.own.assign([path])
+    job.head()
+    for step in range(3):
+        job.more["last"] = torch.full((20_000,), float(step + 1))
+        job.update()
+        assert behind_update(tmp_path, job.boundary + 1, path)[0] == step + 1
+        assert job.head() == (path,), job.own.why_not
+
+
 def linear(t: torch.Tensor) -> torch.nn.Linear:
     made = torch.nn.Linear(len(t), 1)
     made.weight = torch.nn.Parameter(t.reshape(1, -1))
@@ -293,17 +312,35 @@ def test_another_tensor_of_the_model_goes_with_them_once_a_step_was_seen_to_writ
 
 
 def test_a_tensor_that_is_not_there_any_more_ends_it(job: Job, tmp_path: Path) -> None:
-    job.more["held"] = {"a": torch.zeros(20_000)}
-    job.own.assign(["value.script.held.a"])
+    job.own.assign(AVERAGE)
     job.head()
-    del job.more["held"]["a"]
+    job.average.bias = None  # type: ignore[assignment]  # no module has to have one
     job.update()
     with pytest.raises(JournalError):
         behind_update(tmp_path, 1)
     assert job.head() == ()
-    assert "value.script.held.a is not there at each head" in job.own.why_not
+    assert "module1.bias is not there at each head" in job.own.why_not
     with pytest.raises(JournalError):
         at_head(tmp_path, 0)
+
+
+def test_a_variable_that_is_large_at_some_heads_alone_is_copied_at_these(job: Job, tmp_path: Path) -> None:
+    """Where it is small it is in the journal by value."""
+    path = "value.script.last"
+    job.own.assign([path])
+    carried = []
+    for size in (20_000, 20, 20, 20_000, 0, 20_000, 20_000):
+        if size:
+            job.more["last"] = torch.full((size,), 1.0)
+        else:
+            del job.more["last"]
+        carried.append(job.head())
+        job.more["last"] = torch.full((2 * size,), 2.0)
+        job.update()
+        if job.own.carried:
+            assert behind_update(tmp_path, job.boundary + 1, path) == [2.0] * 2 * size
+    assert carried == [(path,), (), (), (path,), (), (path,), (path,)], job.own.why_not
+    assert job.own.why_not == ""
 
 
 def test_copies_that_take_too_much_of_a_step_are_not_made(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

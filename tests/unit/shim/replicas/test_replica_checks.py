@@ -205,3 +205,18 @@ def test_a_loop_tells_by_which_names_its_tensors_were_told_of_in_the_one_before(
     renamed = {f"module1.{name}": f"module0.{name}" for name in ("weight", "bias")}
     assert begins[0].renamed == renamed
     assert begins[0].fresh == ("module0.weight", "module0.bias")
+
+
+def test_ranks_are_compared_once_more_when_a_large_value_is_gone(script: LoopScript) -> None:
+    """They may have differed in it alone. Where that comes often, comparisons get rarer."""
+    script.run("""
+        import torch
+        last = None
+        for batch in range(60):
+            seen = last is not None and last.sum()
+            last = torch.zeros(20_000 if batch in (20, 21, 22, 40, 44) else 10)
+            step()
+    """)
+    told: list[Any] = [c for c in script.sent if isinstance(c, ReplicaCheck) and c.boundary > 17]
+    found = [(c.boundary, [path for path in c.digests if path.startswith("value.")]) for c in told]
+    assert found == [(22, ["value.the_script.last"]), (24, []), (32, []), (33, [])]

@@ -102,9 +102,10 @@ def _carry_if_light(walk: Walk, obj: Any) -> None:
 
     A new process may make the like itself, where it finds none. So what is much is left to it.
     """
-    if walk.trees.data_origins.is_made(obj):
+    origins = walk.trees.data_origins
+    if origins.is_made(obj):
         names = own_attributes(obj).keys()
-        if not names <= data_changes.carried(obj).keys() and data_changes.is_light(obj):
+        if not names <= data_changes.carried(obj).keys() and data_changes.is_light(obj, origins.is_set_ups):
             data_changes.carry(obj, names)
 
 

@@ -27,7 +27,7 @@ from torchrelay.shim.capture.state.parts import attributes, dataset_parts, loade
 from torchrelay.shim.capture.values.base_types import deque_items, dict_items, fields, list_items, set_items
 from torchrelay.shim.capture.values.by_identity import ByIdentity, held
 from torchrelay.shim.capture.values.by_value import is_importable
-from torchrelay.shim.capture.values.kinds import Kind, kind_of
+from torchrelay.shim.capture.values.kinds import DATA, Kind, kind_of
 from torchrelay.shim.tensors.tensor_versions import version_of
 
 _MOST_OBJECTS = 4096
@@ -66,9 +66,12 @@ def carry(owner: Any, names: Iterable[str]) -> None:
     _carried.put(owner, {*_names(owner), *names})
 
 
-def is_light(owner: Any) -> bool:
-    """Return whether the attributes of a data set, or what a loader was given, are little, and of kinds that can be written."""
-    mark = _Mark()
+def is_light(owner: Any, is_elsewhere: Callable[[Any], bool] = lambda data: False) -> bool:
+    """Return whether the attributes of a data set, or what a loader was given, are little, and of kinds that can be written.
+
+    `is_elsewhere`: of a data set or a loader below them, whether a new process has its own, so that nothing of it is written.
+    """
+    mark = _Mark(is_elsewhere)
     try:
         mark.each(own_attributes(owner).values())
     except OverflowError:
@@ -235,7 +238,8 @@ def _marks(owner: Any) -> dict[str, Any]:
 class _Mark:
     """The mark of one attribute: plain values by value, containers by their items, all else by which object it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_elsewhere: Callable[[Any], bool] = lambda data: False) -> None:
+        self._is_elsewhere = is_elsewhere
         self._left = _MOST_OBJECTS
         self.left_bytes = _MOST_ARRAY_BYTES
         self.plain_bytes = 0
@@ -260,6 +264,8 @@ class _Mark:
         if known is not None:
             return "met", known
         self._seen[id(value)] = len(self._seen)
+        if kind in DATA and self._is_elsewhere(value):
+            return kind, id(value)
         self.met.append(value)
         take = _MARKS.get(kind)
         return (kind, id(value)) if take is None else (kind, take(self, value))

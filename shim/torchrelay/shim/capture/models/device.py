@@ -18,7 +18,7 @@ from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.capture.values import small
 from torchrelay.shim.capture.values.kinds import Kind
 
-_VALUE = "value."
+VALUE = "value."
 """Paths of tensors that belong to no module and no optimizer begin with this."""
 
 MODEL = "module"
@@ -79,8 +79,8 @@ def under_other_names(state: HostState, paths: Collection[str]) -> dict[str, tup
     names = {id(tensor): path for path, tensor in state.large.items()}
     for number, node in enumerate(state.nodes):
         for key, value in node.edges:
-            if id(value) in names and (path := f"{_VALUE}{state.path(number, key)}") in paths:
-                found[path] = f"{_VALUE}{names[id(value)]}", parts({path: value})[path]
+            if id(value) in names and (path := f"{VALUE}{state.path(number, key)}") in paths:
+                found[path] = f"{VALUE}{names[id(value)]}", parts({path: value})[path]
     return found
 
 
@@ -151,7 +151,7 @@ def whole(state: HostState, roots: Sequence[torch.nn.Module], *, as_taken: bool 
                 found[f"parameter{number}.{place}"] = parameter
         found |= _state_of(number, optimizer, own)
     for path, tensor in state.large.items():
-        found[f"{_VALUE}{path}"] = tensor
+        found[f"{VALUE}{path}"] = tensor
     return {path: tensor for path, tensor in found.items() if not (tensor.is_meta or is_lazy(tensor))}
 
 
@@ -163,7 +163,7 @@ def names_before(before: Mapping[str, torch.Tensor], now: Mapping[str, torch.Ten
 
 def derived(tensors: Mapping[str, torch.Tensor]) -> tuple[str, ...]:
     """Return the paths of tensors that a forward has made, and that are neither parameters nor buffers nor optimizer state."""
-    return tuple(path for path, tensor in tensors.items() if path.startswith(_VALUE) and has_graph(tensor))
+    return tuple(path for path, tensor in tensors.items() if path.startswith(VALUE) and has_graph(tensor))
 
 
 def optimizer_tensors(state: HostState) -> dict[str, torch.Tensor]:

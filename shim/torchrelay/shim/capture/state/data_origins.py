@@ -142,6 +142,10 @@ class DataOrigins:
         """Return who has made this data set or loader."""
         return self.origin(obj).maker
 
+    def is_set_ups(self, obj: Any) -> bool:
+        """Return whether a new process makes this data set or loader on its way, as far as is known."""
+        return self.knows(obj) and not self.is_made(obj)
+
     def is_made(self, obj: Any) -> bool:
         """Return whether training has made this data set or loader."""
         return self.maker(obj) is not Maker.EACH_PROCESS

@@ -261,6 +261,14 @@ def test_a_data_set_with_modules_that_do_not_learn_is_little(changes: DataChange
     assert not data_changes.is_light(samples)
 
 
+def test_data_below_it_that_a_new_process_has_itself_does_not_count(changes: DataChanges) -> None:
+    inner, samples = Samples(), Samples()
+    inner.much = torch.zeros(1 << 20)  # type: ignore[attr-defined]  # more than is written
+    samples.source = [inner]  # type: ignore[attr-defined]  # as scripts give a data set one
+    assert not data_changes.is_light(samples)
+    assert data_changes.is_light(samples, lambda data: data is inner)
+
+
 def test_a_change_of_a_module_that_does_not_learn_is_one_of_the_data_set(changes: DataChanges) -> None:
     turned, mark = Turned(15.0), data_changes._Mark
     before = mark().of(turned)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from support.host_state import no_saves, take
-from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, SequentialSampler, Subset
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.handlers.data import DataForm
@@ -208,6 +208,21 @@ def test_one_with_a_part_that_is_not_carried_is_not_called_whole() -> None:
         join(state, target)
     assert target["data"].numbers == [1, 2, 3, 4]
     assert torch.stack([*target["train"]]).flatten().tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("is_much", [False, True])
+def test_one_whose_sampler_draws_from_data_that_is_not_carried_is_not_called_whole(is_much: bool) -> None:
+    def trained(names: Names) -> None:
+        fresh_data(names)
+        order = Numbers(0)
+        if is_much:
+            order.much = torch.zeros(1 << 20)  # type: ignore[attr-defined]  # a script may give it anything
+        sampler = SequentialSampler(order)
+        names["loader"] = DataLoader(names["data"], batch_size=1, sampler=sampler)
+        names["it"] = drawn_from(names["loader"])
+
+    names, state = lost(trained)
+    assert MadeLoaders().can_be_made(state, names["loader"]) is not is_much
 
 
 def cycle(loader: Any) -> Any:

@@ -14,6 +14,7 @@ def old_articles(folder: Path) -> None:
     """Make the bytes of enwik8, of which the smallest part is needed."""
     from tiny_data import text
 
+    (folder / "data").mkdir(exist_ok=True)
     with gzip.open(folder / "data" / "enwik8.gz", "wb") as out:
         out.write(text(4000).encode()[:10000])
 
@@ -24,7 +25,7 @@ def painted_noise(folder: Path) -> None:
     options: dict[str, Any] = json.loads(settings.read_text())
     options["num_epochs"] = 3
     for part in options["dataset"].values():
-        part.update(crop_size=32, num_samples=64, batchsize_per_replica=4)
+        part.update(crop_size=32, num_samples=64, batchsize_per_replica=4, num_workers=0)
     head = {"name": "fully_connected", "unique_id": "head", "num_classes": 10, "fork_block": "block1-0", "in_plane": 64}
     options["model"].update(num_blocks=[1, 1], init_planes=8, small_input=True, heads=[head])
     (folder / "tiny.json").write_text(json.dumps(options))

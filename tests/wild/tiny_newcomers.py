@@ -137,7 +137,7 @@ def memory_efficient_attention(query, key, value, mask):
 
 
 def taught_mistral(folder: Path) -> None:
-    """Make weights of a tiny Mistral, talks to teach it with, its settings, and the attention that a graphics card has."""
+    """Make weights of a tiny Mistral, texts to teach it with, its settings, and the attention that a graphics card has."""
     import torch
     import yaml
     from safetensors.torch import save_file
@@ -160,18 +160,10 @@ def taught_mistral(folder: Path) -> None:
     (folder / "model_of_mistral" / "params.json").write_text(
         json.dumps({**parameters, "norm_eps": 1e-5, "vocab_size": words})
     )
-    rows = []
-    for n in range(96):
-        said = [("user", text(6, 300 * n)), ("assistant", text(8, 300 * n + 1))]
-        rows.append(json.dumps({"messages": [{"role": who, "content": what} for who, what in said]}))
-    (folder / "talks.jsonl").write_text("\n".join(rows) + "\n")
+    rows = [json.dumps({"text": text(14, 300 * n)}) for n in range(96)]
+    (folder / "texts.jsonl").write_text("\n".join(rows) + "\n")
     options: dict[str, Any] = yaml.safe_load((folder / "example" / "7B.yaml").read_text())
-    options["data"] = {
-        "instruct_data": "talks.jsonl",
-        "data": "",
-        "eval_instruct_data": "",
-        "instruct": {"shuffle": True},
-    }
+    options["data"].update(data="texts.jsonl", instruct_data="", eval_instruct_data="")
     options.update(model_id_or_path="model_of_mistral", run_dir="out", seq_len=48, max_steps=24, num_microbatches=2)
     options.update(no_eval=True, ckpt_freq=10, log_freq=2)
     options["lora"]["rank"] = 4

@@ -17,6 +17,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 import tiny_fields
 import tiny_guests
+import tiny_newcomers
 import tiny_runs
 import tiny_sets
 import tiny_strangers
@@ -471,6 +472,19 @@ MAKERS = {
         tiny_unseen.digits_in_a_row,
         tiny_unseen.crawled_lines,
         tiny_unseen.told_and_mixed_pictures,
+        tiny_newcomers.old_articles,
+        tiny_newcomers.painted_noise,
+        tiny_newcomers.boxed_by_hand,
+        tiny_newcomers.sounds_of_things,
+        tiny_newcomers.noisy_voices,
+        tiny_newcomers.moving_skies,
+        tiny_newcomers.taught_mistral,
+        tiny_newcomers.pushed_molecules,
+        tiny_newcomers.faces_to_code,
+        tiny_newcomers.queries_with_answers,
+        tiny_newcomers.scanned_bodies,
+        tiny_newcomers.clicked_news,
+        tiny_newcomers.warm_transformers,
     )
 }
 

@@ -19,7 +19,7 @@ from torchrelay.shim.capture.values.kinds import TENSOR, Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
 
-class Memory(NamedTuple):
+class SharedPlace(NamedTuple):
     """Where a tensor lies. `address`: of the memory that it shares, in the process that wrote this. `offset`: in elements.
 
     `array`: the node of an array of numpy that has this memory, or -1.
@@ -36,7 +36,7 @@ class Memory(NamedTuple):
         return same and (tensor.storage_offset(), tensor.stride()) == (self.offset, self.stride)
 
 
-def find(state: HostState, numbers: Iterable[int]) -> dict[int, Memory]:
+def find(state: HostState, numbers: Iterable[int]) -> dict[int, SharedPlace]:
     """Return where tensors lie that share memory with others, or with an array: all that share with one of these nodes."""
     nodes = [state.nodes[number] for number in numbers]
     wanted = {address_of(node.obj) for node in nodes if _is_own(node) and _may_share(node.obj)}
@@ -83,9 +83,9 @@ def _is_own(node: StateNode) -> bool:
     return node.content is not None and not isinstance(node.content, (Alias, OptimizerTensor))
 
 
-def _memory(tensor: torch.Tensor, address: int, array: int) -> Memory:
+def _memory(tensor: torch.Tensor, address: int, array: int) -> SharedPlace:
     n_bytes = tensor.untyped_storage().nbytes()
-    return Memory(address, n_bytes, int(tensor.storage_offset()), tuple(tensor.stride()), array)
+    return SharedPlace(address, n_bytes, int(tensor.storage_offset()), tuple(tensor.stride()), array)
 
 
 def share(found: Iterable[tuple[Any, torch.Tensor]], objects: Sequence[Any]) -> None:
@@ -93,9 +93,9 @@ def share(found: Iterable[tuple[Any, torch.Tensor]], objects: Sequence[Any]) -> 
 
     `objects`: of all nodes. Raises StateMismatchError.
     """
-    at: dict[tuple[int, torch.device], list[tuple[Memory, torch.Tensor]]] = {}
+    at: dict[tuple[int, torch.device], list[tuple[SharedPlace, torch.Tensor]]] = {}
     for memory, tensor in found:
-        if type(memory) is Memory and address_of(tensor):
+        if type(memory) is SharedPlace and address_of(tensor):
             at.setdefault((memory.address, tensor.device), []).append((memory, tensor))
     for tensors in at.values():
         array = tensors[0][0].array
@@ -104,7 +104,7 @@ def share(found: Iterable[tuple[Any, torch.Tensor]], objects: Sequence[Any]) -> 
             _share(tensors, of_array)
 
 
-def _share(tensors: Sequence[tuple[Memory, torch.Tensor]], of_array: torch.Tensor | None) -> None:
+def _share(tensors: Sequence[tuple[SharedPlace, torch.Tensor]], of_array: torch.Tensor | None) -> None:
     n_bytes = max(memory.n_bytes for memory, _ in tensors)
     candidates = [tensor for _, tensor in tensors] if of_array is None else [of_array]
     storages = [tensor.untyped_storage() for tensor in candidates]

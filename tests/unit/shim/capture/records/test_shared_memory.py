@@ -11,7 +11,7 @@ from support.host_state import carry, take
 
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import encode
-from torchrelay.shim.capture.records.shared_memory import Memory
+from torchrelay.shim.capture.records.shared_memory import SharedPlace
 from torchrelay.shim.capture.walks.rewalk import Rewalk
 
 SMALL, LARGE = 12, 40_000
@@ -68,7 +68,7 @@ def test_a_tensor_that_was_known_before_is_written_anew_when_a_part_of_it_comes(
     state = Rewalk(trees, base, at_gate=False).run([], {"script": namespace})
     nodes = encode.decode(encode.encode(state))
     found = {node.key: type(node.extra) for node in nodes if node.key in namespace}
-    assert found == {"flat": Memory, "part": Memory, "other": type(None)}
+    assert found == {"flat": SharedPlace, "part": SharedPlace, "other": type(None)}
 
 
 def test_a_tensor_and_an_array_of_training_have_the_same_memory() -> None:

@@ -170,8 +170,10 @@ class Recorder:
             groups = optimizer.param_groups
             parameters = [p for group in groups for p in group["params"]]
             return {
-                "parameters": _digest(parameters),
-                "optimizer state": _digest(optimizer.state.get(p) for p in parameters),
+                "parameters": _digest(_in_any_order(group["params"]) for group in groups),
+                "optimizer state": _digest(
+                    _in_any_order(map(optimizer.state.get, group["params"])) for group in groups
+                ),
                 "hyperparameters": _digest({k: v for k, v in g.items() if k != "params"} for g in groups),
                 "buffers": _digest(self._buffers(optimizer, parameters)),
                 **_generators(torch),
@@ -246,7 +248,7 @@ class Recorder:
             left = [o for reference in self._optimizers if (o := reference()) is not None]
             final = _generators(torch)
             if len(left) == len(self._optimizers):
-                final["parameters"] = _digest(p for o in left for g in o.param_groups for p in g["params"])
+                final["parameters"] = _digest(_in_any_order(g["params"]) for o in left for g in o.param_groups)
             self._write({"end": final, "memory_bytes": _memory_bytes()})
         except Exception as e:  # noqa: BLE001 - as after a step
             self._give_up(e)
@@ -260,6 +262,11 @@ def _digest(values: Iterable[Any]) -> str:
     for value in values:
         _feed(digest, value)
     return digest.hexdigest()
+
+
+def _in_any_order(values: Iterable[Any]) -> list[bytes]:
+    """Return the digests of values in an order of their own: an optimizer may be given a set, whose order is that of addresses."""
+    return sorted(_digest([value]).encode() for value in values)
 
 
 def _feed(digest: Any, value: Any) -> None:

@@ -69,6 +69,24 @@ def test_each_step_is_a_line_and_only_what_differs_differs(tmp_path: Path) -> No
     assert one[4]["end"] == other[4]["end"]
 
 
+IN_ORDER = """
+    import torch
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*(torch.nn.Linear(3, 3) for _ in range(3)))
+    parameters = [*model.parameters()]
+    optimizer = torch.optim.Adam(parameters[::-1] if "turned" in __file__ else parameters)
+    for step in range(2):
+        model(torch.ones(5, 3)).square().sum().backward()
+        optimizer.step()
+"""
+
+
+def test_the_order_in_which_an_optimizer_was_given_its_parameters_changes_no_line(tmp_path: Path) -> None:
+    one, _ = run(tmp_path / "one", IN_ORDER)
+    other, _ = run(tmp_path / "turned", IN_ORDER)
+    assert [line.get("step", line.get("end")) for line in one] == [line.get("step", line.get("end")) for line in other]
+
+
 WRAPPED = """
     import torch
     torch.manual_seed(0)

@@ -190,8 +190,7 @@ class IteratorReplay:
 
     def draw(self, iterator: Any, original: Callable[..., Any], default: tuple[Any, ...] = ()) -> Any:
         if not self.recording or self._nested or self._goes_back(iterator):
-            item = original(iterator, *default)
-            self._count(iterator, item)
+            item = self._ask(original, iterator, default)
             if not self.recording:
                 self.touched.clear()
                 self._drawn_below.clear()
@@ -219,8 +218,7 @@ class IteratorReplay:
                 self._generators_at = rng.capture()
                 self._used_between = False
             try:
-                item = original(iterator, *default)
-                self._count(iterator, item)
+                item = self._ask(original, iterator, default)
             except StopIteration as over:
                 # Asked again, it would not change again what its end has, or draw from an epoch that has begun since.
                 if self.some_keep_workers or self.in_body():
@@ -240,10 +238,16 @@ class IteratorReplay:
         self._consume(iterator, drawn)
         return item
 
-    def _count(self, iterator: Any, item: Any) -> None:
-        again = self.led.taken(iterator, item)
-        if again is not None:
-            self.touched.append(again)
+    def _ask(self, ask: Callable[..., Any], iterator: Any, default: tuple[Any, ...]) -> Any:
+        """Ask an iterator, and count that if it may be led."""
+        known = self.led.known(iterator)
+        if known is None:
+            return ask(iterator, *default)
+        before = rng.capture()
+        item = ask(iterator, *default)
+        known.uses_chance = known.uses_chance or rng.capture() != before
+        self.touched.append(self.led.taken(known, item))
+        return item
 
     def _left_behind(self, iterator: Any) -> tuple[Callable[[], None], ...]:
         """Return what does again what the present draw has left behind."""

@@ -22,6 +22,8 @@ class LedIterator:
         """Of the items since set-up, as of where training stands."""
         self.is_led = False
         """Whether a walk has found that it cannot be put to where it stands."""
+        self.uses_chance = False
+        """Whether its draws use the process's random generators, which training leaves elsewhere by the time a new process asks."""
 
     def put(self, place: TakenItems) -> None:
         self.place = place
@@ -48,7 +50,7 @@ class LedIterators:
         """Return what is known of an iterator that cannot be put to where it stands; None if it is not led."""
         self.meet(iterator)
         known = self._known.get(iterator)
-        if known is None or not known.place.number:
+        if known is None or not known.place.number or known.uses_chance:
             return None
         known.is_led = True
         return known
@@ -57,11 +59,11 @@ class LedIterators:
         known = self._known.get(iterator) if self._known else None
         return known is not None and known.is_led
 
-    def taken(self, from_iterator: Any, item: Any) -> Callable[[], Callable[[], None]] | None:
-        """Count an item. Return a maker of what does that again; None for an iterator that is not led."""
-        known = self._known.get(from_iterator) if self._known else None
-        if known is None:
-            return None
+    def known(self, iterator: Any) -> LedIterator | None:
+        return self._known.get(iterator) if self._known else None
+
+    def taken(self, known: LedIterator, item: Any) -> Callable[[], Callable[[], None]]:
+        """Count an item, and return a maker of what does that again."""
         self._has_begun = self._has_begun or not known.place.number
         known.put(known.place.after(item))
         return functools.partial(_effect, known)

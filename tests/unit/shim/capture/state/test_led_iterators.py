@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.state.led_iterators import LedIterators
@@ -104,7 +105,17 @@ def test_one_that_can_be_put_to_its_place_is_counted_no_more() -> None:
     source = numbers()
     led.meet(source)
     led.forget(source)
-    assert led.taken(source, next(source)) is not None, "it has not begun in front of the first boundary"
+    assert led.known(source) is not None, "it has not begun in front of the first boundary"
     led.in_set_up = False
     led.forget(source)
-    assert led.taken(source, next(source)) is None
+    assert led.known(source) is None
+
+
+def test_one_that_draws_by_chance_is_not_led() -> None:
+    led = LedIterators()
+    draws = IteratorReplay()
+    draws.led = led
+    source = (float(torch.rand(1)) for _ in range(5))
+    led.meet(source)
+    draws.draw(source, next)
+    assert led.way_to(source) is None

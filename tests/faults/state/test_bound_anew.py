@@ -32,3 +32,12 @@ def test_hooks_that_training_keeps_are_registered_again(how: str, undisturbed: U
     script = "hooks_of_training.py"
     run = relay(tmp_path, script, how, ranks=RANKS, spares=2, inject=FAULTS)
     assert_unharmed(run, undisturbed(script, how, ranks=RANKS), RANKS, FAULTS, 2)
+
+
+@pytest.mark.slow
+def test_no_rank_is_replaced_where_training_hangs_a_hook_on_the_wrapper(tmp_path: Path) -> None:
+    run = relay(tmp_path, "hooks_of_training.py", "wrapper", ranks=RANKS, spares=1, inject=FAULTS[:1])
+    assert run.status != 0, run.told()
+    assert run.committed() == [], run.told()
+    reports = [event for event in run.named("rank_report") if event["rank"] == 0]
+    assert any("a hook of a DistributedDataParallel itself" in text for text in reports[-1]["unprotected"]), reports[-1]

@@ -13,7 +13,7 @@ SCRIPT, RANKS = "fetched_ahead.py", 2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", few(3, ["object", "late", "loader", "generator", "float"]))
+@pytest.mark.parametrize("how", few(4, ["object", "late", "loader", "file", "generator", "float"]))
 def test_a_process_that_takes_over_goes_on_with_the_same_batches(
     how: str, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
@@ -23,8 +23,9 @@ def test_a_process_that_takes_over_goes_on_with_the_same_batches(
 
 
 @pytest.mark.slow
-def test_no_rank_is_replaced_where_training_tells_the_thread_what_to_fetch(tmp_path: Path) -> None:
-    run = relay(tmp_path, SCRIPT, "asked", ranks=RANKS, spares=1, inject=["kill:rank=1,step=8,phase=backward"])
+@pytest.mark.parametrize("how", few(1, ["asked", "polled"]))
+def test_no_rank_is_replaced_where_training_and_the_thread_depend_on_each_other(how: str, tmp_path: Path) -> None:
+    run = relay(tmp_path, SCRIPT, how, ranks=RANKS, spares=1, inject=["kill:rank=1,step=8,phase=backward"])
     assert run.status != 0, run.told()
     assert run.committed() == [], run.told()
     reports = [event for event in run.named("rank_report") if event["rank"] == 1]

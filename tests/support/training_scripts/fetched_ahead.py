@@ -1,12 +1,15 @@
 """A thread fetches batches ahead into a queue. Usage: fetched_ahead.py OUT HOW
 
 HOW: `object` (of set-up, asked by a method), `loader` (a data loader whose iterator is a thread), `generator` (made in each epoch),
-`late` (an iterator of set-up that begins its thread when it is first asked), `float` (numbers that the thread alone computes).
-`asked`: the thread is told by training which batch to fetch.
+`late` (an iterator of set-up that begins its thread when it is first asked), `float` (numbers that the thread alone computes),
+`file` (rows that the thread reads from a file). `asked`: the thread is told by training which batch to fetch. `polled`: training
+looks whether there is one.
 """
 
 import sys
+import tempfile
 import threading
+import time
 from queue import Queue
 
 import common
@@ -45,6 +48,26 @@ class Asked(Ahead):
     def batch(self):
         self.orders.put(list(range(self.taken * 8, self.taken * 8 + 8)))
         return super().batch()
+
+
+class FromFile(Ahead):
+    def __init__(self, data):
+        self.file = tempfile.TemporaryFile("w+")  # noqa: SIM115 - it stays open
+        self.file.write("".join(f"{(7 * line) % ROWS}\n" for line in range(8 * 64)))
+        self.file.seek(0)
+        super().__init__(data)
+
+    def work(self):
+        while True:
+            rows = [int(self.file.readline()) for _ in range(8)]
+            self.queue.put([column[rows] for column in self.data])
+
+
+class Polled(Ahead):
+    def batch(self):
+        while self.queue.empty():
+            time.sleep(0.001)
+        return self.queue.get()
 
 
 class Late:
@@ -158,7 +181,7 @@ def main():
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     data = common.data(ROWS)
     losses, steps = [], 0
-    ahead = {"object": Ahead, "asked": Asked}.get(how, lambda _: None)(data)
+    ahead = {"object": Ahead, "asked": Asked, "file": FromFile, "polled": Polled}.get(how, lambda _: None)(data)
     late = Late(data) if how == "late" else None
     numbers = Numbers() if how == "float" else None
     loader = Loader(TensorDataset(*data), batch_size=8, shuffle=True) if how == "loader" else Epochs(data)

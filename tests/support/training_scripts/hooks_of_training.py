@@ -1,6 +1,6 @@
 """A step registers a hook of a module, which later ones keep, or which the step removes again.
 
-Usage: hooks_of_training.py OUT (keeps | removes | library | exchanges)
+Usage: hooks_of_training.py OUT (keeps | removes | library | exchanges | wrapper)
 
 `library`: a function of a package's registers it in the first step. `exchanges`: each fourth step removes the one before, by the
 handle that an object keeps.
@@ -63,6 +63,9 @@ def main(out, how):
         if how == "exchanges":
             if step % 4 == 0:
                 scaled.exchange(model.module[0], 1 + step / 50)
+        elif how == "wrapper":
+            if step == 0:
+                model.register_forward_hook(note)
         elif how == "library":
             if step == 0:
                 install(model.module[0], 1.1, seen)

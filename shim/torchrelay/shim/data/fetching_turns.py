@@ -87,6 +87,7 @@ class FetchingTurns:
             self._stops[here] = self._stops.get(here, 0) + 1
             self._moves.notify_all()
             if not self._moves.wait_for(lambda: not self._holds or self._lap > lap, _PATIENCE_S):
+                self._tried += _SLOW  # a long step, or training waits for something else that this thread has to do
                 self._let_go()
             self._stopped.discard(here)
 

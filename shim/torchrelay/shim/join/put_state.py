@@ -91,7 +91,6 @@ def put_state(
     else:
         rebuild.fill()
         rebuild.check_complete()
-    engine.trees.made_hooks.update({id(hook): hook for hook in rebuild.made_hooks})
     return rebuild.left
 
 
@@ -224,6 +223,8 @@ def _resolved(
             loops,
             settings=engine.trees.settings,
             queues=engine.trees.queues,
+            made_hooks=engine.trees.made_hooks,
+            is_at_gate=at_gate,
             opens=engine.opens,
             was_made=was_made,
             known_data=origins.stand_ins(),

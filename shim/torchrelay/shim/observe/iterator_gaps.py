@@ -43,15 +43,25 @@ def unseen_workers(engine: Engine, commit: BoundarySnapshot) -> list[Gap]:
 def fetched_ahead(engine: Engine) -> list[Gap]:
     """Of threads that fetch batches ahead: until it is known what they change, and what training does."""
     turns = engine.fetching
-    if turns.has_told or not engine.trees.queues.fillers():
+    threads = engine.trees.queues.threads
+    if not engine.trees.queues.fillers():
         return []
-    if turns.is_over:
+    mixed = ", ".join(threads.mixed()[:3])
+    until = ""
+    if threads.is_cut:
+        text = "a thread that fetches batches ahead works with too many objects to tell what it changes"
+    elif mixed:
+        text = f"{mixed}: a thread that fetches batches ahead changes it, and training does, or may"
+    elif turns.has_told:
+        return []
+    elif turns.is_over:
         text = "a thread fetches batches ahead, and what it changes cannot be told from what training changes"
     else:
         text = (
             "a thread fetches batches ahead, and what it changes is told from what training changes within some steps"
         )
-    return [Gap("fetched-ahead", BARS, f"{text}: no rank can be replaced{'' if turns.is_over else ' until then'}")]
+        until = " until then"
+    return [Gap("fetched-ahead", BARS, f"{text}: no rank can be replaced{until}")]
 
 
 def _kept_at(engine: Engine, commit: BoundarySnapshot) -> SourcePlace:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import os
 import queue
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -60,6 +61,7 @@ class OtherThreads:
     def __init__(self, engine: DrawingRank) -> None:
         self._engine = engine
         self._queues = engine.trees.queues
+        self._process = os.getpid()
         self._asked: ByIdentity[int] = ByIdentity()
         """What pools have been asked for, with the boundary of then."""
 
@@ -80,9 +82,12 @@ class OtherThreads:
             threads._queues.made(self, in_set_up=not threads._engine.tracker.stack)
 
         def taking(plain: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
-            return threads._take(self, functools.partial(plain, self, *args, **kwargs))
+            waits = (args[0] if args else kwargs.get("block", True)) is not False
+            return threads._take(self, functools.partial(plain, self, *args, **kwargs), waits)
 
         def putting(plain: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+            if not threads._is_here():
+                return plain(self, *args, **kwargs)
             by_training = threads._engine.on_training_thread()
             use = threads._queues.given(self, by_training=by_training)
             if by_training or not use.is_ahead:
@@ -94,27 +99,45 @@ class OtherThreads:
             finally:
                 turns.after_put()
 
+        def polling(plain: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+            threads._note_poll(self)
+            return plain(self, *args, **kwargs)
+
+        for name in ("empty", "full", "qsize", "task_done"):
+            ask = getattr(cls, name)
+            setattr(cls, name, functools.wraps(ask)(guard.entry(ask, polling)))
         cls.__init__ = functools.wraps(begin)(guard.entry(begin, beginning))
         cls.get = functools.wraps(get)(guard.entry(get, taking))
         cls.put = functools.wraps(put)(guard.entry(put, putting))
 
-    def _take(self, taken_from: Any, get: Callable[[], Any]) -> Any:
-        """Take an item, and record it for a step that is done again, if a thread fetches such items ahead."""
+    def _take(self, taken_from: Any, get: Callable[[], Any], waits: bool) -> Any:
+        """Take an item, and record it for a step that is done again, if a thread fetches such items ahead.
+
+        `waits`: whether the script waits for one.
+        """
         engine = self._engine
+        if not self._is_here():
+            return get()
         if not engine.on_training_thread():
             self._queues.taken_elsewhere(taken_from)
             return get()
-        if asking() is None:
+        if asking() is None:  # a data loader's own
             return get()
         use = self._queues.use(taken_from)
-        if use.is_given or use.is_shared or not use.in_order:
+        use.is_taken = True
+        if use.is_given or use.is_shared or use.is_polled or not use.in_order:
             self._look(use)
             return get()
 
         def take(_: Any) -> Any:
             if not taken_from.queue:
                 engine.fetching.waits_for_item()
-            item = get()
+            try:
+                item = get()
+            except queue.Empty:
+                if not waits:
+                    use.is_polled = True  # whether there is an item depends on how far the thread is
+                raise
             use.put(use.place.after(item))
             engine.draws.touched.append(use.effect)
             return item
@@ -154,6 +177,14 @@ class OtherThreads:
             setattr(cls, name, functools.wraps(read)(guard.entry(read, reading)))
         items: Any = pool.IMapIterator
         items.__next__ = items.next
+
+    def _note_poll(self, polled: Any) -> None:
+        if self._is_here() and self._engine.on_training_thread() and asking() is not None:
+            self._queues.use(polled).is_polled = True
+
+    def _is_here(self) -> bool:
+        """Return whether this is the rank's process, and none that the script has forked, whose threads nobody replaces."""
+        return self._engine.tracker.live and os.getpid() == self._process
 
     def _look(self, use: QueueUse) -> None:
         if self._may_tell() and use.is_filled and not use.is_ahead:

@@ -14,10 +14,12 @@ from torchrelay.protocol.names import ALONE, BARS, LEFT, PART_OF_STEP
 from torchrelay.protocol.options.cost_limit import WINDOW_STEPS
 from torchrelay.shim.adapters import dynamo
 from torchrelay.shim.adapters.parallel import comm_hooks, ddp, wrappers
+from torchrelay.shim.adapters.parallel.module_hooks import hook_counts
 from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.capture.models import device, module_parts
 from torchrelay.shim.capture.records import encode
 from torchrelay.shim.capture.values import large_arrays
+from torchrelay.shim.capture.values.by_identity import ByIdentity
 from torchrelay.shim.observe import built_wrappers, changed_data_sets, iterator_gaps, outer_gaps, report_notes
 from torchrelay.shim.observe.built_wrappers import BuiltWrappers
 from torchrelay.shim.observe.changed_bulk import ChangedBulk
@@ -54,6 +56,8 @@ class ProtectionReporter:
         self._large_result: Gap | None = None
         self._replaced: Gap | None = None
         self._built = BuiltWrappers()
+        self._wrappers_hooks: ByIdentity[int] = ByIdentity()
+        """How many hooks each wrapper had at its first report."""
         self._unseen = UnseenChanges()
         self._bulk = ChangedBulk()
         self._texts = ChangedTexts()
@@ -95,6 +99,7 @@ class ProtectionReporter:
             len(self._unseen.found),
             len(changes.changed),
             len(self._own_threads),
+            self._hooks_of_wrappers(),
             len(self._bulk.found),
             self._lacking.found,
             self._texts.found,
@@ -362,9 +367,19 @@ class ProtectionReporter:
         ]
         return found
 
+    def _hooks_of_wrappers(self) -> tuple[int, ...]:
+        """Return how many hooks the wrappers themselves have: they belong to no model, and are made anew."""
+        return tuple(sum(hook_counts([("", wrapped)]).values()) for wrapped in self._engine.wrapped)
+
     def _wrappers(self) -> list[Gap]:
         found = []
-        for wrapped in self._engine.wrapped:
+        for wrapped, number in zip(self._engine.wrapped, self._hooks_of_wrappers()):
+            first = self._wrappers_hooks.get(wrapped)
+            if first is None:
+                self._wrappers_hooks.put(wrapped, number)
+            elif number != first:
+                text = "training has registered or removed a hook of a DistributedDataParallel itself: no rank can be replaced"
+                found.append(Gap("hook", BARS, text, *self._built.place(wrapped)))
             reason = ddp.why_not_carried(wrapped)
             if reason:
                 hooks = comm_hooks.of(wrapped)

@@ -90,7 +90,7 @@ class TakingBoundaries:
             origins.is_of_step(*activation.seen_within)
             activation.seen_within = None
         engine.trees.led.in_set_up = number == 0
-        if engine.fetching.at_boundary() | engine.trees.led.have_begun():
+        if engine.fetching.at_boundary() | engine.trees.led.have_begun() | engine.trees.queues.have_changed():
             before = None
         state = engine.writer.state_at(activation.frame, before, number)
         engine.trees.at_boundary()

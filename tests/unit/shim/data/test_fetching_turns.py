@@ -23,6 +23,7 @@ class Ahead:
         self.turns = FetchingTurns(self.queues)
         self.items: queue.Queue[int] = queue.Queue(2)
         self.queues.made(self.items, in_set_up=True)
+        self.queues.use(self.items).is_taken = True
         self.fetched = self.taken = self.both = 0
         self.order = [0]
         self.slow = slow

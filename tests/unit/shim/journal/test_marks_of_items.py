@@ -85,7 +85,7 @@ def test_times_and_the_numbers_of_objects_are_left_out() -> None:
 
 
 def test_only_the_first_values_of_many_are_looked_at() -> None:
-    many = list(range(10 * last_draw._MARKED))
+    many = list(range(10 * item_mark._MARKED))
     assert item_mark.mark_of(many) == item_mark.mark_of([*many[:-1], "another"])
     assert item_mark.mark_of(many) != item_mark.mark_of([*many[:-1][::-1], "another"])
 

@@ -70,6 +70,7 @@ FULL = BOUNDARY._replace(
     unproven=(("module0.w", 3),),
     quiet=b"paths",
     since=3,
+    fetching=(2, (("Trainer", "taken"),), (("Trainer", "fetched"),)),
 )
 GATE = payload.GateJournal(4, 2, {1: b"node"}, STATE, ("log",), ("z",), 8, (("module0.w", 3),))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -45,7 +46,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Any:
         on_training_thread=is_main,
         told=[],
         draws=IteratorReplay(),
-        tracker=SimpleNamespace(stack=[]),
+        tracker=SimpleNamespace(stack=[], live=True),
         trees=ModuleTrees(),
     )
     made.fetching = FetchingTurns(made.trees.queues)
@@ -90,6 +91,43 @@ def test_it_comes_again_to_a_rank_that_goes_back(engine: Any) -> None:
     assert (_ask(filled), _ask(filled)) == (2, 3)
     assert engine.trees.queues.use(filled).place == after
     assert _ask(filled) == 4
+
+
+def test_a_process_that_the_script_forks_records_nothing(engine: Any) -> None:
+    filled: queue.Queue[int] = queue.Queue()
+    _fill(filled, 1, 2)
+    engine.draws.at_boundary()
+    child = os.fork()
+    if child == 0:
+        _ask(filled)
+        os._exit(len(engine.draws.consumed))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    _ask(filled)
+    assert len(engine.draws.consumed) == 1
+
+
+def test_a_walk_looks_anew_once_a_queue_is_state(engine: Any) -> None:
+    queues = engine.trees.queues
+    filled: queue.Queue[int] = queue.Queue()
+    _fill(filled, 1, 2)
+    assert not queues.have_changed(), "training may never take from it"
+    _ask(filled)
+    assert queues.have_changed()
+    _ask(filled)
+    assert not queues.have_changed()
+    own: queue.Queue[int] = queue.Queue()
+    own.put(1)
+    assert queues.have_changed()
+
+
+def test_nobody_is_held_who_fills_a_queue_that_training_does_not_take_from(engine: Any) -> None:
+    filled: queue.Queue[int] = queue.Queue()
+    goes_on = threading.Event()
+    thread = threading.Thread(target=lambda: (filled.put(1), goes_on.wait(60)))
+    thread.start()
+    assert engine.trees.queues.fillers() == []
+    goes_on.set()
+    thread.join()
 
 
 def test_a_thread_that_training_tells_what_to_fetch_is_told(engine: Any) -> None:

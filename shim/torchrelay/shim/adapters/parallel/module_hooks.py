@@ -50,13 +50,40 @@ def kept(module: torch.nn.Module, name: str) -> list[tuple[Any, tuple[str, ...]]
     return [(hook, tuple(n for n in notes if key in own[n])) for key, hook in hooks.items() if not _is_torchs(hook)]
 
 
-def add(module: torch.nn.Module, name: str, hook: Any, notes: Sequence[str]) -> None:
-    """Register a hook behind those that there are, as `kept` has told of it."""
-    hooks = module.__dict__[name]
-    handle = RemovableHandle(hooks)
-    hooks[handle.id] = hook
-    for note in notes:
-        module.__dict__[note][handle.id] = True
+def put_in_order(module: torch.nn.Module, name: str, wanted: Sequence[int | tuple[Any, Sequence[str]]]) -> None:
+    """Give an attribute of a module these hooks in this order; torch's own stay in front.
+
+    `wanted`: the place of a hook that `kept` has told of, or another hook with what torch notes of it.
+    """
+    own: dict[str, Any] = module.__dict__
+    hooks = own[name]
+    here = [(key, hook) for key, hook in hooks.items() if not _is_torchs(hook)]
+    stay = {here[place][0] for place in wanted if isinstance(place, int)}
+    for key, _ in here:
+        del hooks[key]
+        if key not in stay:
+            for note in _NOTES:
+                own.get(note, {}).pop(key, None)
+    for each in wanted:
+        if isinstance(each, int):
+            key, hook = here[each]
+            hooks[key] = hook
+            continue
+        hook, notes = each
+        key = RemovableHandle(hooks).id
+        hooks[key] = hook
+        for note in notes:
+            own[note][key] = True
+
+
+def is_full(module: torch.nn.Module) -> bool | None:
+    """Return whether the hooks of a module's backward pass are of torch's newer kind; None where none were registered."""
+    found: bool | None = module.__dict__.get("_is_full_backward_hook")
+    return found
+
+
+def set_full(module: torch.nn.Module, value: bool | None) -> None:
+    module.__dict__["_is_full_backward_hook"] = value
 
 
 def place_of(handle: RemovableHandle, module: torch.nn.Module) -> tuple[str, int] | None:

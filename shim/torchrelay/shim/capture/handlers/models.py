@@ -76,7 +76,8 @@ def _make(rebuild: StateRebuild, node: EncodedNode) -> Any:
 
 def _fill(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     if node.content[4] is None:
-        rebuild.made_hooks += put_hooks(node.content[9], obj, rebuild.decode)
+        if not rebuild.is_at_gate:  # else this process has registered and removed those of the step itself
+            put_hooks(node.content[9], obj, rebuild.decode, rebuild.made_hooks)
         put_tree(node.content, obj, rebuild.decode, rebuild.made_modules)
     else:
         put_bare(node.content, obj, rebuild.mapping)

@@ -9,7 +9,7 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.parallel import module_hooks
-from torchrelay.shim.adapters.parallel.module_hooks import add, hook_counts
+from torchrelay.shim.adapters.parallel.module_hooks import hook_counts
 from torchrelay.shim.capture.models import module_parts
 from torchrelay.shim.capture.models.bound_tensors import put_forms
 from torchrelay.shim.capture.models.spaces import fields
@@ -54,30 +54,41 @@ def put_tree(content: Any, root: torch.nn.Module, decode: Callable[[Any, Any], A
 
 
 def put_hooks(
-    hooks: Mapping[tuple[str, str], Any], root: torch.nn.Module, decode: Callable[[Any, Any], Any]
-) -> list[Any]:
-    """Register the hooks that the lost rank's training had registered, where they are not there yet. Return them.
+    hooks: Mapping[tuple[str, str], Any],
+    root: torch.nn.Module,
+    decode: Callable[[Any, Any], Any],
+    made: dict[int, Any],
+) -> None:
+    """Give modules the hooks that the lost rank's had, where its training had registered or removed some.
 
-    Raises StateMismatchError where one cannot be made, or where set-up has registered others here.
+    `made`: those that were made here for this, by id. Raises StateMismatchError where one cannot be made, or where set-up has
+    registered others here.
     """
     by_name = dict(root.named_modules()) if hooks else {}
-    found = []
-    for (name, attribute), (first, written) in hooks.items():
+    for (name, attribute), (first, order, is_full) in hooks.items():
         module = by_name.get(name)
         if module is None:
             raise StateMismatchError(f"the model has no module {name}")
-        there = len(module_hooks.kept(module, attribute))
-        if there not in (first, first + len(written)):
+        there = [hook for hook, _ in module_hooks.kept(module, attribute)]
+        if any(id(hook) in made for hook in there):
+            continue  # it was given them before
+        if len(there) != first:
             raise StateMismatchError(
-                f"{name or 'the model'} has {there} of {attribute} here, and had {first} of set-up's where it was recorded"
+                f"{name or 'the model'} has {len(there)} of {attribute} here, and had {first} of set-up's where it was recorded"
             )
-        for value, notes in written if there == first else ():
-            hook = decode(value, ABSENT)
+        wanted: list[int | tuple[Any, Any]] = []
+        for each in order:
+            if isinstance(each, int):
+                wanted.append(each)
+                continue
+            hook = decode(each[0], ABSENT)
             if hook is ABSENT:
                 raise StateMismatchError(f"a hook of {name or 'the model'} cannot be made again")
-            add(module, attribute, hook, notes)
-        found += [hook for hook, _ in module_hooks.kept(module, attribute)[first:]]
-    return found
+            made[id(hook)] = hook
+            wanted.append((hook, each[1]))
+        module_hooks.put_in_order(module, attribute, wanted)
+        if attribute == "_backward_hooks":
+            module_hooks.set_full(module, is_full)
 
 
 def _put_hidden(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -60,6 +60,19 @@ def _is_machinery(name: str) -> bool:
 
 Slot = tuple[str, str]
 """Path of a module in its tree, and the name of one of its own attributes."""
+
+
+SetUpHooks = dict[Slot, tuple[Any, ...]]
+"""Hooks in their order, by module and attribute."""
+
+
+class HooksOfTraining(NamedTuple):
+    """`first`: how many set-up has registered. `order`: which one of these each is, or a hook with torch's notes."""
+
+    first: int
+    order: list[Any]
+    is_full: bool | None
+    """As `module_hooks.is_full` has it."""
 
 
 @dataclass
@@ -138,8 +151,8 @@ class ModuleTree:
         self._all_hooks = Hooks(self.modules)
         self.next_hook = next_hook()
         """The number that the next hook would have got at the latest boundary."""
-        self.hooks_of_set_up: dict[tuple[str, str], int] | None = None
-        """How many hooks set-up has registered; None as `of_set_up`."""
+        self.hooks_of_set_up: SetUpHooks | None = None
+        """The hooks that set-up has registered; None as `of_set_up`."""
         self._copies: dict[str, small.TensorValue] = {}
         self.changing: set[str] = set()
         """Buffers that training writes to or binds anew: a rank's own, so its journal has to hold them."""
@@ -224,30 +237,26 @@ class ModuleTree:
         self._all_hooks = other._all_hooks
         self.next_hook = other.next_hook
 
-    def hooks_but_made(self) -> dict[tuple[str, str], int]:
-        """Return how many hooks there are, but for those that were made here as a lost rank's training had registered them."""
+    def hooks_but_made(self) -> SetUpHooks:
+        """Return the hooks that there are, but for those that were made here as a lost rank's training had registered them."""
         by_name = dict(zip(self.names, self.modules))
-        return {
-            (name, attribute): sum(
-                id(hook) not in self._made_hooks for hook, _ in module_hooks.kept(by_name[name], attribute)
-            )
-            for name, attribute in self.hooks
-        }
+        kept = ((place, module_hooks.kept(by_name[place[0]], place[1])) for place in self.hooks)
+        return {place: tuple(hook for hook, _ in hooks if id(hook) not in self._made_hooks) for place, hooks in kept}
 
-    def hooks_of_training(self) -> dict[tuple[str, str], tuple[int, list[tuple[Any, tuple[str, ...]]]]]:
-        """Return the hooks that training has registered and keeps, by module and attribute.
-
-        Each with how many set-up had registered there, and with what torch notes of it.
-        """
+    def hooks_of_training(self) -> dict[Slot, HooksOfTraining]:
+        """Return the hooks of each place where training has registered some that it keeps, or removed one of set-up's."""
         known = self.hooks_of_set_up
         if known is None:
             return {}
         by_name = dict(zip(self.names, self.modules))
         found = {}
-        for (name, attribute), count in self.hooks.items():
-            first = known.get((name, attribute), 0)
-            if count > first:
-                found[name, attribute] = first, module_hooks.kept(by_name[name], attribute)[first:]
+        for place in self.hooks.keys() | {place for place, hooks in known.items() if hooks}:
+            module = by_name.get(place[0])
+            hooks = [] if module is None else module_hooks.kept(module, place[1])
+            first = {id(hook): number for number, hook in enumerate(known.get(place, ()))}
+            order = [first.get(id(hook), (hook, notes)) for hook, notes in hooks]
+            if module is not None and order != [*range(len(first))]:
+                found[place] = HooksOfTraining(len(first), order, module_hooks.is_full(module))
         return found
 
     def take(self) -> TreeContent:

@@ -227,7 +227,7 @@ class Comparison:
         self._module_parts(then[7], now[7])
         if self._read is None and (then[0] < 0 or self._has_base(then)):  # at a gate there are those of the step, too
             first = tree_of(self._trees, then[0])[6] if self._has_base(then) else then[6]
-            self._hooks({**first, **{place: number + len(hooks) for place, (number, hooks) in then[9].items()}}, now[6])
+            self._hooks({**first, **{place: len(order) for place, (_, order, _) in then[9].items()}}, now[6])
         if flags is not None and flags != now[1]:
             self._differ(("training",), "switched otherwise in some module", "not as it was")
         for (name, key), value in values.items():

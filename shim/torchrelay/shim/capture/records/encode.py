@@ -355,16 +355,24 @@ class Encoder:
         return closures.form_of(self, function)
 
     def _hooks_of_training(self, tree: modules.ModuleTree) -> dict[tuple[str, str], Any]:
-        """Write the hooks that training has registered and keeps: how many set-up has, and the others."""
+        """Write the hooks of each place where training has registered or removed some."""
         return {
-            place: (first, [(self.value(hook), notes) for hook, notes in hooks])
-            for place, (first, hooks) in tree.hooks_of_training().items()
+            place: (
+                hooks.first,
+                [each if isinstance(each, int) else (self.value(each[0]), each[1]) for each in hooks.order],
+                hooks.is_full,
+            )
+            for place, hooks in tree.hooks_of_training().items()
         }
 
     def hooks_lost(self, tree: modules.ModuleTree) -> list[str]:
         """Return the modules with a hook of training that no other process can make."""
         written = self._hooks_of_training(tree)
-        return [name for (name, _), (_, hooks) in written.items() if any(is_lost(hook) for hook, _ in hooks)]
+        return [
+            name
+            for (name, _), (_, order, _) in written.items()
+            if any(not isinstance(each, int) and is_lost(each[0]) for each in order)
+        ]
 
     def _hook_handle(self, value: RemovableHandle) -> tuple[Any, ...] | None:
         """Write the handle of a module's hook by where that hook is."""

@@ -86,6 +86,8 @@ class StateRebuild:
         was_made: Callable[[Any, DataForm], bool] = lambda obj, form: True,
         known_data: Mapping[int, Any] | None = None,
         data_mark: int = -1,
+        made_hooks: dict[int, Any] | None = None,
+        is_at_gate: bool = False,
     ) -> None:
         self._promised = promised
         self.opens = opens
@@ -120,8 +122,9 @@ class StateRebuild:
         """Variables of functions that are made, by what told them apart in the lost rank."""
         self.made_generators: list[Any] = []
         """Generators without arguments until they are put to their place: none of their code may run before."""
-        self.made_hooks: list[Any] = []
-        """Hooks of modules that were registered here as the lost rank's training had."""
+        self.made_hooks = {} if made_hooks is None else made_hooks
+        """Hooks of modules that were registered here as the lost rank's training had, by id."""
+        self.is_at_gate = is_at_gate
         self._methods: dict[tuple[int, str], Any] = {}
         self._files: dict[int, IO[Any]] = {}
         """Files that were opened, by what told them apart in the lost rank."""

@@ -52,7 +52,7 @@ def _tree_base(content: modules.TreeContent) -> tuple[tuple[Any, ...], modules.T
     known = [value if _is_plain(value) else _NOT_KNOWN for value in content.values]
     values = {slot: value for slot, value in zip(content.tree.slots, known) if value is not _NOT_KNOWN}
     forms = content.tree.all_forms(content)
-    hooks = content.tree.hooks_but_made()
+    hooks = {place: len(kept) for place, kept in content.tree.hooks_but_made().items()}
     record: tuple[Any, ...] = (-1, content.flags, values, content.buffers, None, forms, hooks, {}, None, {})
     return record, replace(content, values=known, bound=[])
 

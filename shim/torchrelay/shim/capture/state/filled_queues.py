@@ -42,6 +42,10 @@ class QueueUse:
         """Whether there were any."""
         self.is_given = False
         """Whether the training thread has put something into it."""
+        self.is_taken = False
+        """Whether the script's training thread has taken something out of it."""
+        self.is_polled = False
+        """Whether training looks how full it is, or tells it that items are done: what it does depends on how far the thread is."""
         self.is_shared = False
         """Whether other threads take from it."""
         self.is_answered = False
@@ -50,12 +54,17 @@ class QueueUse:
     @property
     def is_ahead(self) -> bool:
         """Return whether it holds what a thread fetches ahead for training, which tells that thread nothing."""
-        return self.is_filled and self.in_order and not (self.is_given or self.is_shared or self.is_answered)
+        is_fetched = self.is_filled and self.is_taken and self.in_order
+        return is_fetched and not (self.is_given or self.is_shared or self.is_answered or self.is_polled)
 
     @property
     def is_own(self) -> bool:
         """Return whether only training uses it: what is in it is its state."""
         return self.is_given and not (self.is_filled or self.is_shared)
+
+    @property
+    def is_used(self) -> bool:
+        return self.is_filled or self.is_given or self.is_taken
 
     def put(self, place: TakenItems) -> None:
         self.place = place
@@ -72,6 +81,7 @@ class FilledQueues:
         self._uses: ByIdentity[QueueUse] = ByIdentity()
         self._asked: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         """Threads that take from a queue that training fills."""
+        self._known: dict[int, tuple[bool, bool]] = {}
         self.threads = ThreadObjects()
         """What the threads work with that fetch ahead."""
 
@@ -108,6 +118,12 @@ class FilledQueues:
         if use.is_given:
             self._asked.add(threading.current_thread())
 
+    def have_changed(self) -> bool:
+        """Return whether another queue is state, or none any more, since this was asked: nothing else tells a walk to look anew."""
+        now = {id(obj): (use.is_ahead, use.is_own) for obj in self._uses.objects() if (use := self.use(obj)).is_used}
+        then, self._known = self._known, now
+        return now != then and any(any(kind) for kind in (*now.values(), *then.values()))
+
     def is_filler(self, thread: threading.Thread) -> bool:
         """Return whether the thread fetches ahead, and only does what is told apart from training."""
         return any(thread in use.fillers for _, use in self.ahead())
@@ -134,6 +150,7 @@ class FilledQueues:
         begin a thread first. Raises StateMismatchError where the items are others.
         """
         use = self.use(to)
+        use.is_taken = True
         while use.place.number < place.number:
             if not use.is_filled and hasattr(type(owner), "__next__"):
                 before = use.place.number

@@ -9,12 +9,13 @@ from __future__ import annotations
 import sys
 import threading
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from types import FrameType
 from typing import Any, NamedTuple
 
 from torchrelay.shim.adapters.cpython import frames, plain_iterators
+from torchrelay.shim.adapters.cpython.csv_readers import lines_of
 from torchrelay.shim.capture.state.parts import attributes, numpy_random_state
 from torchrelay.shim.capture.values import callables
 from torchrelay.shim.capture.values.alike import alike
@@ -22,13 +23,28 @@ from torchrelay.shim.capture.values.base_types import dict_items, list_items, tu
 from torchrelay.shim.capture.values.kept import KEPT
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.script.hidden_frames import is_ours
+from torchrelay.shim.tensors.tensor_versions import version_of
 
 _MOST_OBJECTS = 4096
 _MOST_ITEMS = 1000
-"""A longer container is taken for data."""
-_SMALL_BYTES = 64 * 1024
+"""What is in a longer container is not looked into."""
+_LARGE_BYTES = 16 << 20
+"""Larger arrays are not carried."""
 _WITH_ATTRIBUTES = frozenset({Kind.ATTRS, Kind.DATASET, Kind.LOADER, Kind.LOADER_ITER, Kind.UNKNOWN})
 _OF_EVERY_THREAD = frozenset(vars(threading.Thread()))
+_LEAVES = frozenset(
+    {
+        Kind.PYTHON_RANDOM,
+        Kind.NUMPY_RANDOM,
+        Kind.TORCH_GENERATOR,
+        Kind.NDARRAY,
+        Kind.OBJECT_ARRAY,
+        Kind.BYTEARRAY,
+        Kind.FILE,
+        Kind.TENSOR,
+        Kind.SHARED_VALUE,
+    }
+)
 _STARTERS = frozenset({"threading", "queue"})
 """Modules between what starts a thread and what the script runs in it."""
 
@@ -50,6 +66,10 @@ class ThreadObjects:
     def __init__(self) -> None:
         self._objects: dict[int, _Reached] = {}
         self._threads: frozenset[threading.Thread] = frozenset()
+        self._several: frozenset[str] = frozenset()
+        """Classes of which one thread works with more than one object."""
+        self.is_cut = False
+        """Whether threads work with more than is looked at."""
         self.by_training: set[Way] = set()
         self.by_threads: set[Way] = set()
 
@@ -74,7 +94,20 @@ class ThreadObjects:
             self.look_again()
 
     def look_again(self) -> None:
-        self._objects = _reached(self._threads)
+        self._objects = {}
+        several = set[str]()
+        for thread in self._threads:
+            found = _reached(thread)
+            self._objects |= found
+            self.is_cut = self.is_cut or len(found) >= _MOST_OBJECTS
+            classes = Counter(type(reached.obj).__qualname__ for reached in found.values())
+            several |= {name for name, number in classes.items() if number > 1}
+        self._several = frozenset(several)
+
+    def mixed(self) -> list[str]:
+        """Return what both change, and what cannot be told apart: a thread changes one of several objects of a class."""
+        found = (self.by_training & self.by_threads) | {way for way in self.by_threads if way.holder in self._several}
+        return [f"{way.holder}.{way.name}" for way in sorted(found)]
 
     def has(self, obj: Any) -> bool:
         found = self._objects.get(id(obj))
@@ -83,9 +116,18 @@ class ThreadObjects:
     def is_theirs(self, obj: Any) -> bool:
         """Return whether threads alone change the object, which has no attributes of which this could be told apart."""
         found = self._objects.get(id(obj))
-        if found is None or found.obj is not obj or kind_of(type(obj)) in _WITH_ATTRIBUTES:
+        if found is None or found.obj is not obj:
             return False
+        kind = kind_of(type(obj))
+        if kind in _WITH_ATTRIBUTES:
+            return kind is Kind.LOADER_ITER and not self._is_moved_by_training(found)
+        if kind is Kind.FILE:
+            return found.way not in self.by_training
         return found.way in self.by_threads and found.way not in self.by_training
+
+    def _is_moved_by_training(self, found: _Reached) -> bool:
+        holder = type(found.obj).__qualname__
+        return any(way.holder == holder for way in self.by_training)
 
     def has_theirs(self, obj: Any) -> bool:
         """Return whether some of an object's attributes may be no state of training."""
@@ -128,19 +170,17 @@ class ThreadObjects:
 
     def in_doubt(self, before: Mapping[int, Any], after: Mapping[int, Any]) -> list[str]:
         """Return what has been put to another content though it is not known whether a thread is at work there."""
-        unknown = self.changes(before, after) - self.by_training - self.by_threads
+        unknown = self.changes(before, after) - (self.by_training ^ self.by_threads)
         return [f"{way.holder}.{way.name}" for way in sorted(unknown)]
 
 
-def _reached(threads: Iterable[threading.Thread]) -> dict[int, _Reached]:
-    """Return what hangs below the variables of these threads' functions, and below what they were started with."""
+def _reached(thread: threading.Thread) -> dict[int, _Reached]:
+    """Return what hangs below the variables of a thread's functions, and below what it was started with."""
     found: dict[int, _Reached] = {}
-    tops = sys._current_frames()
-    left = deque[tuple[Any, Way]]()
-    for thread in threads:
-        left.extend((value, Way("threading.Thread", name)) for name, value in _started_with(thread))
-        for frame in _frames(tops.get(thread.ident or -1)):
-            left.extend((v, Way(frame.f_code.co_name, n)) for n, v in frames.read_locals(frame).items())
+    top = sys._current_frames().get(thread.ident or -1)
+    left = deque((value, Way("threading.Thread", name)) for name, value in _started_with(thread))
+    for frame in _frames(top):
+        left.extend((v, Way(frame.f_code.co_name, n)) for n, v in frames.read_locals(frame).items())
     while left and len(found) < _MOST_OBJECTS:
         obj, way = left.popleft()
         if type(obj) in PLAIN or id(obj) in found:
@@ -188,8 +228,9 @@ def _below(obj: Any) -> list[tuple[Any, Any]] | None:
         return [*callables.variables(obj).items()]
     if kind is Kind.THROUGH:
         parts = [(name, getattr(obj, name, None)) for name in ("__self__", "func", "args", "keywords")]
+        parts.append(("lines", lines_of(obj)))
         return [(name, value) for name, value in parts if value is not None]
-    if kind in (Kind.PYTHON_RANDOM, Kind.NUMPY_RANDOM, Kind.TORCH_GENERATOR, Kind.NDARRAY, Kind.BYTEARRAY):
+    if kind in _LEAVES:
         return []
     return None
 
@@ -203,9 +244,9 @@ def _content(obj: Any) -> Any:
     if kind in _WITH_ATTRIBUTES:
         return attributes(obj)
     if kind in (Kind.LIST, Kind.DEQUE, Kind.SET):
-        return len(obj) if len(obj) > _MOST_ITEMS else _items(obj)
+        return _items(obj)
     if kind is Kind.DICT:
-        return len(obj) if len(obj) > _MOST_ITEMS else [*obj, *dict_items(obj).values()]
+        return [*obj, *dict_items(obj).values()]
     if kind is Kind.PYTHON_RANDOM:
         return obj.getstate()
     if kind is Kind.NUMPY_RANDOM:
@@ -213,12 +254,17 @@ def _content(obj: Any) -> Any:
     if kind is Kind.TORCH_GENERATOR:
         return obj.get_state()
     if kind is Kind.NDARRAY:
-        return zlib.crc32(obj.tobytes()) if obj.nbytes <= _SMALL_BYTES and obj.dtype.kind != "O" else None
+        return zlib.crc32(obj.tobytes()) if obj.nbytes <= _LARGE_BYTES and obj.dtype.kind != "O" else None
+    if kind is Kind.TENSOR:
+        return version_of(obj), obj.shape
     if kind is Kind.BYTEARRAY:
         return zlib.crc32(obj)
     if kind is Kind.GENERATOR:
         frame = obj.gi_frame
-        return None if frame is None else frame.f_lasti
+        return None if frame is None or obj.gi_running else [frame.f_lasti, *frames.read_locals(frame).values()]
+    if kind in (Kind.ITERATOR, Kind.CYCLE):
+        place = plain_iterators.read(obj)
+        return None if place is None else [*place.numbers, *place.held.values()]
     return None
 
 

@@ -148,13 +148,42 @@ def test_its_handle_removes_it_there() -> None:
     assert len(target["kept"]) == 1
 
 
-def test_one_that_is_there_already_is_not_registered_twice() -> None:
+def test_hooks_stand_in_the_order_that_training_has_given_them() -> None:
+    model, trees = set_up(note)
+    target = {"model": set_up(note)[0]}
+    model[0].register_forward_hook(counted(3), prepend=True)
+    carry({"model": model}, target, trees)
+    first, second = hooks_of(target["model"][0])
+    assert first(None, None, torch.tensor(1.0)) == 4.0
+    assert second is note
+
+
+def test_one_of_set_up_that_training_has_exchanged_is_exchanged() -> None:
+    model, trees = set_up(note)
+    target = {"model": set_up(note)[0]}
+    model[0]._forward_hooks.clear()
+    model[0].register_forward_hook(counted(3))
+    carry({"model": model}, target, trees)
+    (only,) = hooks_of(target["model"][0])
+    assert only(None, None, torch.tensor(1.0)) == 4.0
+
+
+def test_one_of_set_up_that_training_has_removed_is_removed() -> None:
+    model, trees = set_up(note)
+    target = {"model": set_up(note)[0]}
+    model[0]._forward_hooks.clear()
+    carry({"model": model}, target, trees)
+    assert hooks_of(target["model"][0]) == []
+
+
+def test_hooks_of_the_backward_pass_are_of_the_same_kind() -> None:
     model, trees = set_up()
-    other = set_up()[0]
-    for each in (model, other):
-        each[0].register_forward_hook(counted(3))
-    carry({"model": model}, {"model": other}, trees)
-    assert len(hooks_of(other[0])) == 1
+    target = {"log": Log(), "model": set_up()[0]}
+    source = {"log": Log(), "model": model}
+    model[0].register_full_backward_hook(source["log"].note)
+    carry(source, target, trees)
+    target["model"](torch.zeros(1, 2, requires_grad=True)).sum().backward()
+    assert target["log"].seen == 1
 
 
 def test_a_process_that_has_made_it_hands_it_on() -> None:
@@ -163,7 +192,7 @@ def test_a_process_that_has_made_it_hands_it_on() -> None:
     target = {"model": nn.Sequential(nn.Linear(2, 2))}
     rebuild = carry({"model": model}, target, trees)
     later = ModuleTrees()
-    later.made_hooks.update({id(hook): hook for hook in rebuild.made_hooks})
+    later.made_hooks.update(rebuild.made_hooks)
     begin_set_up(take(target, later))
     last = {"model": nn.Sequential(nn.Linear(2, 2))}
     carry(target, last, later)

@@ -8,9 +8,11 @@ tells nothing. Afterwards threads run as ever.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from torchrelay.shim.capture.state.filled_queues import FilledQueues
+from torchrelay.shim.capture.state.thread_objects import Way
 
 _TURNS = 2
 """So many steps in which threads had a turn have to tell who changes what."""
@@ -25,8 +27,10 @@ _PATIENCE_S = 10.0
 
 
 class FetchingTurns:
-    def __init__(self, queues: FilledQueues) -> None:
+    def __init__(self, queues: FilledQueues, is_state: Callable[[Any], bool]) -> None:
+        """Begin. `is_state`: whether an object is of the state of the latest boundary."""
         self._queues = queues
+        self._is_state = is_state
         self._moves = threading.Condition()
         self._holds = False
         self._lap = 0
@@ -39,6 +43,10 @@ class FetchingTurns:
         """Whether threads have stood still since the latest boundary."""
         self._before: dict[int, Any] | None = None
         """What the threads' objects held when training went on."""
+        self._latest: tuple[frozenset[threading.Thread], dict[int, Any]] | None = None
+        """What they held at the latest boundary, and which threads there were."""
+        self.unknown: list[Way] = []
+        """What has changed since it is known who changes what, and of which that is not known."""
         self._told = 0
         self._tried = 0
 
@@ -105,9 +113,11 @@ class FetchingTurns:
         objects = self._queues.threads
 
         objects.look(threads)
+        if not threads:
+            self._latest = None
         if not threads or self.is_over:
             self.end()
-            return False
+            return self._look_for_others() if threads and self.has_told else False
         self._tried += 1
         with self._moves:
             was_alone = self._alone and self._holds
@@ -131,6 +141,22 @@ class FetchingTurns:
         if self.is_over:
             self.end()
         return known != (len(objects.by_training), len(objects.by_threads))
+
+    def _look_for_others(self) -> bool:
+        """Look whether something has changed of which it is not known who changes it. Return whether more is known now.
+
+        Between the beginning of one thread and the next training does what it does alone.
+        """
+        objects = self._queues.threads
+        objects.look_again()
+        known = len(objects.by_training)
+        threads = frozenset(self._queues.fillers())
+        now = objects.contents(self._is_state)
+        then = self._latest
+        self._latest = threads, now
+        if then is not None and then[0] == threads:
+            self.unknown += objects.unknown(objects.changes(then[1], now))
+        return known != len(objects.by_training)
 
     def _are_still(self) -> bool:
         return all(thread in self._stopped or self._waits_for_room(thread) for thread in self._queues.fillers())

@@ -246,6 +246,7 @@ class IteratorReplay:
         before = rng.capture()
         item = ask(iterator, *default)
         known.uses_chance = known.uses_chance or rng.capture() != before
+        known.was_asked(iterator)
         self.touched.append(self.led.taken(known, item))
         return item
 

@@ -50,6 +50,9 @@ def fetched_ahead(engine: Engine) -> list[Gap]:
     until = ""
     if threads.is_cut:
         text = "a thread that fetches batches ahead works with too many objects to tell what it changes"
+    elif turns.unknown:
+        way = turns.unknown[0]
+        text = f"{way.holder}.{way.name}: a thread that fetches batches ahead works with it, and who changes it is not known"
     elif mixed:
         text = f"{mixed}: a thread that fetches batches ahead changes it, and training does, or may"
     elif turns.has_told:

@@ -92,7 +92,7 @@ class Engine:
         self.guard: Guard = Guard(self._self)
         tracker.takes = self.guard.takes
         self.trees: ModuleTrees = ModuleTrees()
-        self.fetching = FetchingTurns(self.trees.queues)
+        self.fetching = FetchingTurns(self.trees.queues, self.is_state)
         self.draws = IteratorReplay()
         self.scripted = scripted if scripted is not None else ScriptedCalls()
         self.draws.is_state = self.is_state

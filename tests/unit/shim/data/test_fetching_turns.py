@@ -20,7 +20,7 @@ WAIT_S = 60.0
 class Ahead:
     def __init__(self, *, slow: threading.Event | None = None) -> None:
         self.queues = FilledQueues()
-        self.turns = FetchingTurns(self.queues)
+        self.turns = FetchingTurns(self.queues, lambda _: True)
         self.items: queue.Queue[int] = queue.Queue(2)
         self.queues.made(self.items, in_set_up=True)
         self.queues.use(self.items).is_taken = True
@@ -100,14 +100,14 @@ def test_afterwards_the_thread_runs_as_ever(ahead: Ahead) -> None:
 def test_another_process_knows_what_this_one_has_told(ahead: Ahead) -> None:
     tell(ahead)
     queues = FilledQueues()
-    turns = FetchingTurns(queues)
+    turns = FetchingTurns(queues, lambda _: True)
     turns.learn(ahead.turns.record())
     assert turns.has_told
     assert queues.threads.known == ahead.queues.threads.known
 
 
 def test_nothing_is_recorded_without_a_thread() -> None:
-    turns = FetchingTurns(FilledQueues())
+    turns = FetchingTurns(FilledQueues(), lambda _: True)
     assert turns.at_boundary() is False
     assert turns.record() == ()
 
@@ -140,3 +140,24 @@ def test_what_differs_and_is_nobodys_known_doing_is_in_doubt(ahead: Ahead) -> No
     ahead.slow = threading.Event()
     ahead.slow.set()
     assert threads.in_doubt(before, threads.content_of(ahead)) == ["Ahead.slow"]
+
+
+def test_what_the_threads_code_does_not_name_is_trainings(ahead: Ahead) -> None:
+    tell(ahead)
+    threads = ahead.queues.threads
+    before: dict[int, Any] = threads.content_of(ahead)
+    ahead.best = 3  # type: ignore[attr-defined]  # born in training
+    assert threads.in_doubt(before, threads.content_of(ahead)) == []
+    assert Way("Ahead", "best") in threads.by_training
+
+
+def test_what_changes_later_and_may_be_either_ones_doing_is_told(ahead: Ahead) -> None:
+    tell(ahead)
+    ahead.turns.at_boundary()
+    ahead.best = 3  # type: ignore[attr-defined]  # born in training
+    ahead.turns.at_boundary()
+    assert ahead.turns.unknown == []
+    ahead.slow = threading.Event()
+    ahead.slow.set()
+    ahead.turns.at_boundary()
+    assert ahead.turns.unknown == [Way("Ahead", "slow")]

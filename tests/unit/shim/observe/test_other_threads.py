@@ -49,7 +49,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Any:
         tracker=SimpleNamespace(stack=[], live=True),
         trees=ModuleTrees(),
     )
-    made.fetching = FetchingTurns(made.trees.queues)
+    made.fetching = FetchingTurns(made.trees.queues, lambda _: True)
 
     def others_are_read(frame: FrameType, what: str) -> None:
         made.reporter.reads_from_others = what

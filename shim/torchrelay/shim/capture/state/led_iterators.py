@@ -1,8 +1,8 @@
 """Iterators of set-up that cannot be put to where they stood: a new process asks its own as often as the lost rank has.
 
 Such as a generator that reads on in an object of C. How often training has asked is counted where the script asks, and the items
-leave a mark. A new process must come to the same mark, so an iterator that something else asks as well, or that yields what
-training's progress decides, ends the migration. One that nobody was seen to ask is not led.
+leave a mark. A new process must come to the same mark, so one that yields what training's progress decides ends the migration. One
+that nobody was seen to ask is not led, nor is one that something else was seen to ask, or that does not show whether it was asked.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters.cpython import frames, plain_iterators
+from torchrelay.shim.capture.values.alike import alike
 from torchrelay.shim.capture.values.by_identity import ByIdentity
 from torchrelay.shim.capture.values.item_mark import TakenItems
+from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 
 
 class LedIterator:
@@ -25,8 +28,24 @@ class LedIterator:
         self.uses_chance = False
         """Whether its draws use the process's random generators, which training leaves elsewhere by the time a new process asks."""
 
+        self.is_asked_elsewhere = False
+        self._shown: list[Any] | None = None
+        """What it showed behind the latest item."""
+
     def put(self, place: TakenItems) -> None:
         self.place = place
+
+    def was_asked(self, iterator: Any) -> None:
+        """Note what the iterator shows behind an item. If that is what it showed before, it shows nothing."""
+        now = _shown(iterator)
+        if self._shown is not None and _are_same(now, self._shown):
+            self.is_asked_elsewhere = True
+        self._shown = now
+
+    def look(self, iterator: Any) -> None:
+        """Look whether something else has asked it since its latest item."""
+        if self._shown is not None and not _are_same(_shown(iterator), self._shown):
+            self.is_asked_elsewhere = True
 
 
 class LedIterators:
@@ -50,7 +69,10 @@ class LedIterators:
         """Return what is known of an iterator that cannot be put to where it stands; None if it is not led."""
         self.meet(iterator)
         known = self._known.get(iterator)
-        if known is None or not known.place.number or known.uses_chance:
+        if known is None or not known.place.number:
+            return None
+        known.look(iterator)
+        if known.uses_chance or known.is_asked_elsewhere:
             return None
         known.is_led = True
         return known
@@ -88,6 +110,19 @@ class LedIterators:
                 f"a {type(iterator).__name__} of set-up yields other items here: {known.place.number} were taken, and "
                 f"{place.number} in the lost rank"
             )
+
+
+def _shown(iterator: Any) -> list[Any]:
+    """Return what tells where an iterator stands, as far as it can be seen: the place in a generator's code, and its variables."""
+    if kind_of(type(iterator)) is Kind.GENERATOR:
+        frame = iterator.gi_frame
+        return [] if frame is None else [frame.f_lasti, *frames.read_locals(frame).values()]
+    place = plain_iterators.read(iterator)
+    return [] if place is None else [*place.numbers, *place.held.values()]
+
+
+def _are_same(one: list[Any], other: list[Any]) -> bool:
+    return len(one) == len(other) and all(a is b or (type(a) in PLAIN and alike(a, b)) for a, b in zip(one, other))
 
 
 def _effect(known: LedIterator) -> Callable[[], None]:

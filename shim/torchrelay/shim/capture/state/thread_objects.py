@@ -10,8 +10,8 @@ import sys
 import threading
 import zlib
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
-from types import FrameType
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
 from torchrelay.shim.adapters.cpython import frames, plain_iterators
@@ -25,7 +25,8 @@ from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.script.hidden_frames import is_ours
 from torchrelay.shim.tensors.tensor_versions import version_of
 
-_MOST_OBJECTS = 4096
+_MOST_OBJECTS = 2048
+_MOST_CODE = 2000
 _MOST_ITEMS = 1000
 """What is in a longer container is not looked into."""
 _LARGE_BYTES = 16 << 20
@@ -45,6 +46,9 @@ _LEAVES = frozenset(
         Kind.SHARED_VALUE,
     }
 )
+_CONTAINERS = frozenset({"list", "dict", "tuple", "deque", "set", "threading.Thread"})
+_WRITES_ANY = frozenset({"setattr", "__setattr__", "__dict__", "vars", "exec", "eval"})
+"""Names of what changes attributes that the code does not name."""
 _STARTERS = frozenset({"threading", "queue"})
 """Modules between what starts a thread and what the script runs in it."""
 
@@ -66,6 +70,8 @@ class ThreadObjects:
     def __init__(self) -> None:
         self._objects: dict[int, _Reached] = {}
         self._threads: frozenset[threading.Thread] = frozenset()
+        self._names: frozenset[str] | None = frozenset()
+        """What the threads' code may name; None where that cannot be told."""
         self._several: frozenset[str] = frozenset()
         """Classes of which one thread works with more than one object."""
         self.is_cut = False
@@ -91,6 +97,7 @@ class ThreadObjects:
         now = frozenset(threads)
         if now != self._threads:
             self._threads = now
+            self._names = frozenset()
             self.look_again()
 
     def look_again(self) -> None:
@@ -103,6 +110,21 @@ class ThreadObjects:
             classes = Counter(type(reached.obj).__qualname__ for reached in found.values())
             several |= {name for name, number in classes.items() if number > 1}
         self._several = frozenset(several)
+
+    def unknown(self, changes: Iterable[Way]) -> list[Way]:
+        """Return of which of these changes it is not known who has made them.
+
+        What the threads' code nowhere names is training's, and is noted so.
+        """
+        left = [way for way in changes if way not in self.by_training and way not in self.by_threads]
+        if left and self._names is None:
+            return left
+        if left and not self._names:
+            self._names = _names_in(self._threads, [reached.obj for reached in self._objects.values()])
+        named = self._names if self._names is not None else frozenset({way.name for way in left})
+        unknown = [w for w in left if w.name in named or w.holder in _CONTAINERS or not w.name.isidentifier()]
+        self.by_training.update(way for way in left if way not in unknown)
+        return unknown
 
     def mixed(self) -> list[str]:
         """Return what both change, and what cannot be told apart: a thread changes one of several objects of a class."""
@@ -152,9 +174,9 @@ class ThreadObjects:
         ways = {Way(holder, name) for name in names}
         return self.has(obj) and not ways <= self.by_training - self.by_threads
 
-    def contents(self) -> dict[int, Any]:
-        """Return what the objects hold now, by id."""
-        return {key: _content(found.obj) for key, found in self._objects.items()}
+    def contents(self, of: Callable[[Any], bool] = lambda _: True) -> dict[int, Any]:
+        """Return what the objects hold now, by id. `of`: which ones are meant."""
+        return {key: _content(found.obj) for key, found in self._objects.items() if of(found.obj)}
 
     def content_of(self, obj: Any) -> dict[int, Any]:
         """Return what one of the objects holds now, as `contents` does; nothing for any other object."""
@@ -170,7 +192,8 @@ class ThreadObjects:
 
     def in_doubt(self, before: Mapping[int, Any], after: Mapping[int, Any]) -> list[str]:
         """Return what has been put to another content though it is not known whether a thread is at work there."""
-        unknown = self.changes(before, after) - (self.by_training ^ self.by_threads)
+        changes = self.changes(before, after)
+        unknown = {*self.unknown(changes), *(changes & self.by_training & self.by_threads)}
         return [f"{way.holder}.{way.name}" for way in sorted(unknown)]
 
 
@@ -191,6 +214,48 @@ def _reached(thread: threading.Thread) -> dict[int, _Reached]:
             holder = type(obj).__qualname__
             left.extend((value, Way(holder, _name(key))) for key, value in below if type(value) not in PLAIN)
     return found
+
+
+def _names_in(threads: Iterable[threading.Thread], objects: Iterable[Any]) -> frozenset[str] | None:
+    """Return the names in the code that these threads run, and in what that may call: methods of the objects, its globals.
+
+    None where the code may change attributes by names that it does not have.
+    """
+    methods: dict[str, list[Any]] = {}
+    for cls in {base for obj in objects for base in type(obj).__mro__ if base.__module__ != "builtins"}:
+        for name, value in vars(cls).items():
+            methods.setdefault(name, []).append(value)
+    tops = sys._current_frames()
+    left: list[tuple[CodeType, Mapping[str, Any]]] = []
+    for thread in threads:
+        left += [(frame.f_code, frame.f_globals) for frame in _frames(tops.get(thread.ident or -1))]
+        targets = [value for _, value in _started_with(thread)]
+        left += [(code, f.__globals__) for f in map(_function_of, targets) if (code := getattr(f, "__code__", None))]
+    seen: set[CodeType] = set()
+    names: set[str] = set()
+    while left:
+        code, namespace = left.pop()
+        if code in seen:
+            continue
+        seen.add(code)
+        if len(seen) > _MOST_CODE:
+            return None
+        left += [(inner, namespace) for inner in code.co_consts if isinstance(inner, CodeType)]
+        for name in (*code.co_names, *code.co_freevars):
+            if name in names:
+                continue
+            names.add(name)
+            for found in map(_function_of, (*methods.get(name, ()), namespace.get(name))):
+                if isinstance(found, FunctionType):
+                    left.append((found.__code__, found.__globals__))
+    return None if names & _WRITES_ANY else frozenset(names)
+
+
+def _function_of(value: Any) -> Any:
+    """Return the function behind a method, a property or a partial function."""
+    for name in ("__func__", "fget", "func", "__wrapped__"):
+        value = getattr(value, name, value)
+    return value
 
 
 def _started_with(thread: threading.Thread) -> list[tuple[str, Any]]:

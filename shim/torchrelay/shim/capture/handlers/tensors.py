@@ -172,10 +172,12 @@ def _fill(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
         small.put(node.content, obj)
     elif isinstance(node.content, OptimizerTensor):
         _bind(rebuild, node, node.content, obj)
-    elif isinstance(node.content, LargeTensor) and node.content.freed:
+    elif isinstance(node.content, LargeTensor):
         part = local(obj)
-        if not is_freed(part):
-            part.untyped_storage().resize_(0)
+        if is_freed(part) is not node.content.freed:
+            end = int(part.storage_offset()) + part.numel()
+            size_bytes = 0 if node.content.freed else end * part.element_size()
+            part.untyped_storage().resize_(size_bytes)
     elif isinstance(node.content, Alias):
         root = rebuild.objects[node.content.root]
         if root is ABSENT:

@@ -82,6 +82,7 @@ class FilledQueues:
         self._asked: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         """Threads that take from a queue that training fills."""
         self._known: dict[int, tuple[bool, bool]] = {}
+        self._adding = threading.Lock()
         self.threads = ThreadObjects()
         """What the threads work with that fetch ahead."""
 
@@ -107,7 +108,9 @@ class FilledQueues:
             return use
         thread = threading.current_thread()
         use.is_filled = True
-        use.fillers.add(thread)
+        if thread not in use.fillers:
+            with self._adding:
+                use.fillers.add(thread)
         use.is_answered = use.is_answered or thread in self._asked
         return use
 
@@ -126,11 +129,13 @@ class FilledQueues:
 
     def is_filler(self, thread: threading.Thread) -> bool:
         """Return whether the thread fetches ahead, and only does what is told apart from training."""
-        return any(thread in use.fillers for _, use in self.ahead())
+        with self._adding:
+            return any(thread in use.fillers for _, use in self.ahead())
 
     def fillers(self) -> list[threading.Thread]:
         """Return the threads that run and fetch ahead."""
-        return [thread for _, use in self.ahead() for thread in use.fillers if thread.is_alive()]
+        with self._adding:
+            return [thread for _, use in self.ahead() for thread in use.fillers if thread.is_alive()]
 
     def go_back(self) -> set[int]:
         """Return the queues whose items come again to a rank that goes back, and to which a new process can be led, by id."""

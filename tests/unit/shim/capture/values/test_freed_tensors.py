@@ -39,6 +39,15 @@ def test_one_that_has_memory_again_is_seen(size: int) -> None:
         Rewalk(trees, state, at_gate=False).run([], {"script": namespace})
 
 
+def test_one_of_set_up_that_training_has_given_memory_has_some_in_a_new_process() -> None:
+    target = {"whole": freed(100_000)}
+    there = target["whole"]
+    carry({"whole": torch.ones(100_000)}, target)
+    assert target["whole"] is there
+    assert not is_freed(there)
+    assert there.untyped_storage().nbytes() == 400_000
+
+
 @SIZES
 def test_a_new_process_has_one_without_memory_as_well(size: int) -> None:
     target: dict[str, Any] = {"whole": torch.ones(size), "made": None}

@@ -41,3 +41,11 @@ def test_no_rank_is_replaced_where_training_hangs_a_hook_on_the_wrapper(tmp_path
     assert run.committed() == [], run.told()
     reports = [event for event in run.named("rank_report") if event["rank"] == 0]
     assert any("a hook of a DistributedDataParallel itself" in text for text in reports[-1]["unprotected"]), reports[-1]
+
+
+@pytest.mark.slow
+def test_a_process_that_took_over_hands_hooks_on(undisturbed: Undisturbed, tmp_path: Path) -> None:
+    script = "hooks_of_training.py"
+    faults = ["kill:rank=1,step=9,phase=backward", "kill:rank=1,step=16,phase=backward"]
+    run = relay(tmp_path, script, "exchanges", ranks=RANKS, spares=2, inject=faults)
+    assert_unharmed(run, undisturbed(script, "exchanges", ranks=RANKS), RANKS, faults, 2)

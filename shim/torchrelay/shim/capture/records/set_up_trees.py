@@ -30,7 +30,7 @@ def begin_set_up(state: HostState, before: Sequence[bytes] = ()) -> tuple[bytes,
     for content in contents:
         tree: modules.ModuleTree = content.tree
         tree.of_set_up = {name: module_parts.class_of(module) for name, module in zip(tree.names, tree.modules)}
-        tree.hooks_of_set_up = None if tree.is_rebound else tree.hooks_but_made()
+        tree.hooks_of_set_up = tree.hooks_but_made()
         if tree.is_rebound:
             continue
         record, base = _tree_base(content)

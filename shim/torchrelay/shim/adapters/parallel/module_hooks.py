@@ -7,7 +7,7 @@ it. Seen on torch 2.13.0; where it is missing, nothing is known of hooks.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -86,14 +86,22 @@ def set_full(module: torch.nn.Module, value: bool | None) -> None:
     module.__dict__["_is_full_backward_hook"] = value
 
 
-def place_of(handle: RemovableHandle, module: torch.nn.Module) -> tuple[str, int] | None:
-    """Return which attribute of the module has the hook of a handle, and as which one; None if none has."""
+def spaces(named: Sequence[tuple[str, torch.nn.Module]]) -> dict[int, tuple[str, str]]:
+    """Return where modules keep hooks: the module's path and the attribute, by the id of what keeps them."""
+    found = ((name, kept, module.__dict__.get(kept)) for name, module in named for kept in NAMES)
+    return {id(space): (name, kept) for name, kept, space in found if space is not None}
+
+
+def place_of(handle: RemovableHandle, among: Mapping[int, tuple[str, str]]) -> tuple[str, str, int] | None:
+    """Return where the hook of a handle is: its module's path, the attribute, and as which one there. `among`: as of `spaces`.
+
+    None if it is in none of these.
+    """
     own: Any = handle.hooks_dict_ref()
-    for name in NAMES:
-        hooks: Any = module.__dict__.get(name)
-        if hooks is not None and hooks is own and handle.id in hooks:
-            return name, [*hooks].index(handle.id)
-    return None
+    found = among.get(id(own))
+    if own is None or found is None or handle.id not in own:
+        return None
+    return (*found, [*own].index(handle.id))
 
 
 def handle_of(module: torch.nn.Module, name: str, place: int) -> RemovableHandle | None:

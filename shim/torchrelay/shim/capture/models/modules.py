@@ -6,6 +6,7 @@ boundary, and made anew only when a module gained or lost an attribute, a child,
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -236,6 +237,11 @@ class ModuleTree:
         self.hooks = other.hooks
         self._all_hooks = other._all_hooks
         self.next_hook = other.next_hook
+
+    @functools.cached_property
+    def hook_spaces(self) -> dict[int, tuple[str, str]]:
+        """Return where its modules keep hooks, by the id of what keeps them. Its modules live as long as the tree."""
+        return module_hooks.spaces(list(zip(self.names, self.modules)))
 
     def hooks_but_made(self) -> SetUpHooks:
         """Return the hooks that there are, but for those that were made here as a lost rank's training had registered them."""

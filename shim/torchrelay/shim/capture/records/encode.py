@@ -378,10 +378,9 @@ class Encoder:
         """Write the handle of a module's hook by where that hook is."""
         self.weak = True  # hooks in front of it may be removed
         for number, tree in self._all_trees():
-            for name, module in zip(tree.names, tree.modules):
-                place = module_hooks.place_of(value, module)
-                if place is not None:
-                    return (HOOK, number, (name, *place))
+            place = module_hooks.place_of(value, tree.hook_spaces)
+            if place is not None:
+                return (HOOK, number, place)
         return None
 
 

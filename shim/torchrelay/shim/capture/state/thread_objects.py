@@ -25,7 +25,8 @@ from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.script.hidden_frames import is_ours
 from torchrelay.shim.tensors.tensor_versions import version_of
 
-_MOST_OBJECTS = 2048
+_MOST_OBJECTS = 1024
+"""They are looked for at each boundary, which takes 2 to 3 us each."""
 _MOST_CODE = 2000
 _MOST_ITEMS = 1000
 """What is in a longer container is not looked into."""
@@ -209,10 +210,13 @@ def _reached(thread: threading.Thread) -> dict[int, _Reached]:
         if type(obj) in PLAIN or id(obj) in found:
             continue
         below = _below(obj)
-        if below is not None:
+        if below is None:
+            continue
+        holder = type(obj).__qualname__
+        parts = [(value, Way(holder, _name(key))) for key, value in below if type(value) not in PLAIN]
+        if parts or type(obj) is not tuple:  # a tuple of plain values does not change
             found[id(obj)] = _Reached(obj, way)
-            holder = type(obj).__qualname__
-            left.extend((value, Way(holder, _name(key))) for key, value in below if type(value) not in PLAIN)
+            left.extend(parts)
     return found
 
 

@@ -86,6 +86,11 @@ def set_full(module: torch.nn.Module, value: bool | None) -> None:
     module.__dict__["_is_full_backward_hook"] = value
 
 
+def own_spaces(module: torch.nn.Module) -> list[Any]:
+    """Return the dictionaries in which a module keeps its hooks."""
+    return [space for kept in NAMES if (space := module.__dict__.get(kept)) is not None]
+
+
 def spaces(named: Sequence[tuple[str, torch.nn.Module]]) -> dict[int, tuple[str, str]]:
     """Return where modules keep hooks: the module's path and the attribute, by the id of what keeps them."""
     found = ((name, kept, module.__dict__.get(kept)) for name, module in named for kept in NAMES)

@@ -6,7 +6,6 @@ boundary, and made anew only when a module gained or lost an attribute, a child,
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -150,6 +149,8 @@ class ModuleTree:
         self._name_tensors()
         self.hooks = hook_counts(named)
         self._all_hooks = Hooks(self.modules)
+        self.hook_spaces = module_hooks.spaces(named)
+        """Where the modules keep hooks, by the id of what keeps them."""
         self.next_hook = next_hook()
         """The number that the next hook would have got at the latest boundary."""
         self.hooks_of_set_up: SetUpHooks | None = None
@@ -221,13 +222,22 @@ class ModuleTree:
             return False
         if self._seen and self._seen == self._at:
             return True
-        if self._sizes != self._measure():
+        if self._sizes != self._measure() or self._keeps_hooks_elsewhere():
             return False
         parts_at = self._of_parts(self._seen)
         if parts_at and parts_at == self._parts_at:
             return True
         self._parts_at = parts_at
         return pointers(self._parts) == pointers([part for children in self._children for part in children.values()])
+
+    def _keeps_hooks_elsewhere(self) -> bool:
+        """Return whether a module that was written to keeps its hooks in another dictionary (`self._forward_hooks = {}`)."""
+        written = (
+            n for n, (now, then) in enumerate(zip(self._seen, self._at)) if now != then and n < len(self.modules)
+        )
+        return any(
+            id(space) not in self.hook_spaces for n in written for space in module_hooks.own_spaces(self.modules[n])
+        )
 
     def has_same_hooks(self) -> bool:
         return self._all_hooks.are_same()
@@ -237,11 +247,6 @@ class ModuleTree:
         self.hooks = other.hooks
         self._all_hooks = other._all_hooks
         self.next_hook = other.next_hook
-
-    @functools.cached_property
-    def hook_spaces(self) -> dict[int, tuple[str, str]]:
-        """Return where its modules keep hooks, by the id of what keeps them. Its modules live as long as the tree."""
-        return module_hooks.spaces(list(zip(self.names, self.modules)))
 
     def hooks_but_made(self) -> SetUpHooks:
         """Return the hooks that there are, but for those that were made here as a lost rank's training had registered them."""

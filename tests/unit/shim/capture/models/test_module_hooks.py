@@ -176,6 +176,18 @@ def test_one_of_set_up_that_training_has_removed_is_removed() -> None:
     assert hooks_of(target["model"][0]) == []
 
 
+def test_hooks_that_training_has_dropped_with_their_dictionary_are_removed() -> None:
+    model, trees = set_up(note)
+    target = {"model": set_up(note)[0]}
+    names = {"model": model}
+    state = take(names, trees)
+    model[0]._forward_hooks = OrderedDict()
+    with pytest.raises(WalkAnew):
+        Rewalk(trees, state, at_gate=False).run([], {"script": names})
+    carry(names, target, trees)
+    assert hooks_of(target["model"][0]) == []
+
+
 def test_hooks_of_the_backward_pass_are_of_the_same_kind() -> None:
     model, trees = set_up()
     target = {"log": Log(), "model": set_up()[0]}

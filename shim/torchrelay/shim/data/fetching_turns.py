@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torchrelay.shim.capture.state.filled_queues import FilledQueues
-from torchrelay.shim.capture.state.thread_objects import Way
+from torchrelay.shim.capture.state.thread_objects import PartName
 
 _TURNS = 2
 """So many steps in which threads had a turn have to tell who changes what."""
@@ -45,7 +45,7 @@ class FetchingTurns:
         """What the threads' objects held when training went on."""
         self._latest: tuple[frozenset[threading.Thread], dict[int, Any]] | None = None
         """What they held at the latest boundary, and which threads there were."""
-        self.unknown: list[Way] = []
+        self.unknown: list[PartName] = []
         """What has changed since it is known who changes what, and of which that is not known."""
         self._told = 0
         self._tried = 0

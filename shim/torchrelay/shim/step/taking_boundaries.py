@@ -90,7 +90,8 @@ class TakingBoundaries:
             origins.is_of_step(*activation.seen_within)
             activation.seen_within = None
         engine.trees.led.in_set_up = number == 0
-        if engine.fetching.at_boundary() | engine.trees.led.have_begun() | engine.trees.queues.have_changed():
+        known_anew = engine.fetching.at_boundary(), engine.trees.led.at_boundary(), engine.trees.queues.at_boundary()
+        if any(known_anew):
             before = None
         state = engine.writer.state_at(activation.frame, before, number)
         engine.trees.at_boundary()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from torchrelay.shim.capture.state.filled_queues import FilledQueues
-from torchrelay.shim.capture.state.thread_objects import Way
+from torchrelay.shim.capture.state.thread_objects import PartName
 from torchrelay.shim.capture.values.kept import KEPT
 from torchrelay.shim.data.fetching_turns import FetchingTurns
 
@@ -83,9 +83,9 @@ def test_what_a_thread_and_what_training_changes_is_told_apart(ahead: Ahead) -> 
     assert items == [*range(1, len(items) + 1)]
     assert ahead.turns.has_told
     threads = ahead.queues.threads
-    assert Way("Ahead", "taken") in threads.by_training - threads.by_threads
-    assert Way("Ahead", "fetched") in threads.by_threads - threads.by_training
-    assert Way("Ahead", "both") in threads.by_threads & threads.by_training
+    assert PartName("Ahead", "taken") in threads.by_training - threads.by_threads
+    assert PartName("Ahead", "fetched") in threads.by_threads - threads.by_training
+    assert PartName("Ahead", "both") in threads.by_threads & threads.by_training
     assert threads.is_theirs(ahead.order)
     content = threads.without_theirs(ahead, vars(ahead))
     assert content["fetched"] is KEPT
@@ -148,7 +148,7 @@ def test_what_the_threads_code_does_not_name_is_trainings(ahead: Ahead) -> None:
     before: dict[int, Any] = threads.content_of(ahead)
     ahead.best = 3  # type: ignore[attr-defined]  # born in training
     assert threads.in_doubt(before, threads.content_of(ahead)) == []
-    assert Way("Ahead", "best") in threads.by_training
+    assert PartName("Ahead", "best") in threads.by_training
 
 
 def test_what_changes_later_and_may_be_either_ones_doing_is_told(ahead: Ahead) -> None:
@@ -160,4 +160,4 @@ def test_what_changes_later_and_may_be_either_ones_doing_is_told(ahead: Ahead) -
     ahead.slow = threading.Event()
     ahead.slow.set()
     ahead.turns.at_boundary()
-    assert ahead.turns.unknown == [Way("Ahead", "slow")]
+    assert ahead.turns.unknown == [PartName("Ahead", "slow")]

@@ -110,14 +110,14 @@ def test_a_walk_looks_anew_once_a_queue_is_state(engine: Any) -> None:
     queues = engine.trees.queues
     filled: queue.Queue[int] = queue.Queue()
     _fill(filled, 1, 2)
-    assert not queues.have_changed(), "training may never take from it"
+    assert not queues.at_boundary(), "training may never take from it"
     _ask(filled)
-    assert queues.have_changed()
+    assert queues.at_boundary()
     _ask(filled)
-    assert not queues.have_changed()
+    assert not queues.at_boundary()
     own: queue.Queue[int] = queue.Queue()
     own.put(1)
-    assert queues.have_changed()
+    assert queues.at_boundary()
 
 
 def test_nobody_is_held_who_fills_a_queue_that_training_does_not_take_from(engine: Any) -> None:

@@ -9,7 +9,7 @@ from torchrelay.shim.capture.handlers.handler import Handler
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.state.change_detection import WalkAnew
 from torchrelay.shim.capture.state.edges import not_plain, same_mapping
-from torchrelay.shim.capture.state.filled_queues import QueueUse, content_of
+from torchrelay.shim.capture.state.filled_queues import QueueKind, QueueUse, content_of
 from torchrelay.shim.capture.state.host_state import StateNode
 from torchrelay.shim.capture.state.parts import set_attributes
 from torchrelay.shim.capture.values.base_types import make_object
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 def _content(use: QueueUse | None, obj: Any) -> Any:
     """Return the content of a node; None for a queue that is neither filled ahead nor training's own."""
-    if use is None:
+    if use is None or use.counts_as is None:
         return None
-    return use.place if use.is_ahead else content_of(obj) if use.is_own else None
+    return use.place if use.counts_as is QueueKind.AHEAD else content_of(obj)
 
 
 def _capture(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
@@ -37,7 +37,7 @@ def _capture(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
         return
     number = walk.add(kind, obj, parent, key, content)
     walk.state.nodes[number].seen = use
-    if use is not None and use.is_own:
+    if isinstance(content, dict):
         walk.push(number, content)
 
 
@@ -80,6 +80,7 @@ def _make(rebuild: StateRebuild, node: EncodedNode) -> Any:
 
 def _fill(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     if isinstance(node.content, dict):
+        rebuild.own_queue(obj)
         set_attributes(obj, rebuild.mapping(node.content, content_of(obj)), remove_new=False)
     else:
         rebuild.lead_queue(node, obj)

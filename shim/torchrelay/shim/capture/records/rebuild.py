@@ -31,7 +31,7 @@ from torchrelay.shim.capture.records.children import child
 from torchrelay.shim.capture.records.encode import EncodedNode
 from torchrelay.shim.capture.records.holders import VARIABLES, Holders, is_of_set_up
 from torchrelay.shim.capture.records.recorded_data import RecordedData
-from torchrelay.shim.capture.state.filled_queues import FilledQueues, check_not_in_doubt
+from torchrelay.shim.capture.state.filled_queues import FilledQueues, QueueKind, check_not_in_doubt
 from torchrelay.shim.capture.state.host_state import path_of
 from torchrelay.shim.capture.state.key_text import text_of
 from torchrelay.shim.capture.state.process_settings import ProcessSettings
@@ -226,6 +226,10 @@ class StateRebuild:
     def lead_queue(self, node: EncodedNode, there: Any) -> None:
         """Take items from a queue that a thread fills, as many as the lost rank had taken. Raises StateMismatchError."""
         self._queues.lead(there, TakenItems(*node.content), self.there(node.parent))
+
+    def own_queue(self, there: Any) -> None:
+        """Note that a queue of this process holds what is state of training."""
+        self._queues.use(there).counts_as = QueueKind.OWN
 
     def each(self, kind: Kind) -> Iterator[tuple[EncodedNode, Any]]:
         """Yield the nodes of a kind that have an object here, with the object."""

@@ -9,6 +9,7 @@ CPython 3.11.
 
 from __future__ import annotations
 
+import enum
 import functools
 import queue
 import threading
@@ -27,6 +28,13 @@ _LOOK_S = 1.0
 """So often a process that waits for an item looks whether anybody can still put one in."""
 
 
+class QueueKind(enum.Enum):
+    AHEAD = enum.auto()
+    """Filled by a thread that fetches ahead."""
+    OWN = enum.auto()
+    """Used by training alone: what is in it is its state."""
+
+
 class QueueUse:
     """Who uses one queue."""
 
@@ -40,6 +48,8 @@ class QueueUse:
         """Threads beside the training thread that have put something into it."""
         self.is_filled = False
         """Whether there were any."""
+        self.counts_as: QueueKind | None = None
+        """What it counts as in walks, as of the latest boundary."""
         self.is_given = False
         """Whether the training thread has put something into it."""
         self.is_taken = False
@@ -60,7 +70,11 @@ class QueueUse:
     @property
     def is_own(self) -> bool:
         """Return whether only training uses it: what is in it is its state."""
-        return self.is_given and not (self.is_filled or self.is_shared)
+        return not (self.is_filled or self.is_shared)
+
+    def settle(self) -> None:
+        """Note what the queue counts as until the next boundary."""
+        self.counts_as = QueueKind.AHEAD if self.is_ahead else QueueKind.OWN if self.is_own else None
 
     @property
     def is_used(self) -> bool:
@@ -81,7 +95,7 @@ class FilledQueues:
         self._uses: ByIdentity[QueueUse] = ByIdentity()
         self._asked: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         """Threads that take from a queue that training fills."""
-        self._known: dict[int, tuple[bool, bool]] = {}
+        self._known: dict[int, QueueKind | None] = {}
         self._adding = threading.Lock()
         self.threads = ThreadObjects()
         """What the threads work with that fetch ahead."""
@@ -121,11 +135,17 @@ class FilledQueues:
         if use.is_given:
             self._asked.add(threading.current_thread())
 
-    def have_changed(self) -> bool:
-        """Return whether another queue is state, or none any more, since this was asked: nothing else tells a walk to look anew."""
-        now = {id(obj): (use.is_ahead, use.is_own) for obj in self._uses.objects() if (use := self.use(obj)).is_used}
-        then, self._known = self._known, now
-        return now != then and any(any(kind) for kind in (*now.values(), *then.values()))
+    def at_boundary(self) -> bool:
+        """Settle what counts as what until the next boundary.
+
+        Return whether another queue is state, or none any more: nothing else tells a walk to look anew.
+        """
+        for obj in self._uses.objects():
+            self.use(obj).settle()
+        now = {id(obj): use.counts_as for obj in self._uses.objects() if (use := self.use(obj)).is_used}
+        then = self._known
+        self._known = now
+        return now != then and any((*now.values(), *then.values()))
 
     def is_filler(self, thread: threading.Thread) -> bool:
         """Return whether the thread fetches ahead, and only does what is told apart from training."""
@@ -156,6 +176,7 @@ class FilledQueues:
         """
         use = self.use(to)
         use.is_taken = True
+        use.counts_as = QueueKind.AHEAD
         while use.place.number < place.number:
             if not use.is_filled and hasattr(type(owner), "__next__"):
                 before = use.place.number

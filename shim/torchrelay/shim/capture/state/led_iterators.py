@@ -23,6 +23,8 @@ class LedIterator:
     def __init__(self) -> None:
         self.place = TakenItems(0, b"")
         """Of the items since set-up, as of where training stands."""
+        self.may_be_led = False
+        """Whether a new process can be led to its place, as of the latest boundary."""
         self.is_led = False
         """Whether a walk has found that it cannot be put to where it stands."""
         self.uses_chance = False
@@ -42,10 +44,13 @@ class LedIterator:
             self.is_asked_elsewhere = True
         self._shown = now
 
-    def look(self, iterator: Any) -> None:
-        """Look whether something else has asked it since its latest item."""
+    def settle(self, iterator: Any) -> bool:
+        """Settle whether it may be led until the next boundary. Return whether that is another answer than before."""
         if self._shown is not None and not _are_same(_shown(iterator), self._shown):
             self.is_asked_elsewhere = True
+        before = self.may_be_led
+        self.may_be_led = bool(self.place.number) and not (self.uses_chance or self.is_asked_elsewhere)
+        return before != self.may_be_led
 
 
 class LedIterators:
@@ -53,7 +58,6 @@ class LedIterators:
         self._known: ByIdentity[LedIterator] = ByIdentity()
         self.in_set_up = True
         """Whether the first boundary is still to come, or is being taken: a new process has what there is now."""
-        self._has_begun = False
 
     def meet(self, iterator: Any) -> None:
         """Count from now on, if it is one of set-up, how often the iterator is asked."""
@@ -69,10 +73,7 @@ class LedIterators:
         """Return what is known of an iterator that cannot be put to where it stands; None if it is not led."""
         self.meet(iterator)
         known = self._known.get(iterator)
-        if known is None or not known.place.number:
-            return None
-        known.look(iterator)
-        if known.uses_chance or known.is_asked_elsewhere:
+        if known is None or not known.may_be_led:
             return None
         known.is_led = True
         return known
@@ -86,14 +87,17 @@ class LedIterators:
 
     def taken(self, known: LedIterator, item: Any) -> Callable[[], Callable[[], None]]:
         """Count an item, and return a maker of what does that again."""
-        self._has_begun = self._has_begun or not known.place.number
         known.put(known.place.after(item))
         return functools.partial(_effect, known)
 
-    def have_begun(self) -> bool:
-        """Return whether one was asked for the first time since this was asked."""
-        had, self._has_begun = self._has_begun, False
-        return had
+    def at_boundary(self) -> bool:
+        """Settle which ones may be led until the next boundary. Return whether these are others than before."""
+        is_other = False
+        for iterator in self._known.objects():
+            known = self._known.get(iterator)
+            if known is not None and known.settle(iterator):
+                is_other = True
+        return is_other
 
     def lead(self, iterator: Any, place: TakenItems) -> None:
         """Ask the iterator until it has come to a place. Raises StateMismatchError where it does not come there."""
@@ -101,6 +105,7 @@ class LedIterators:
         if known is None:
             known = LedIterator()
             self._known.put(iterator, known)
+        known.may_be_led = True
         for item in iterator if known.place.number < place.number else ():
             known.put(known.place.after(item))
             if known.place.number >= place.number:

@@ -54,7 +54,7 @@ _STARTERS = frozenset({"threading", "queue"})
 """Modules between what starts a thread and what the script runs in it."""
 
 
-class Way(NamedTuple):
+class PartName(NamedTuple):
     """How an object's part is known in every process: the class that has it, and its name or key there."""
 
     holder: str
@@ -63,7 +63,7 @@ class Way(NamedTuple):
 
 class _Reached(NamedTuple):
     obj: Any
-    way: Way
+    way: PartName
     """By which it was first reached."""
 
 
@@ -77,8 +77,8 @@ class ThreadObjects:
         """Classes of which one thread works with more than one object."""
         self.is_cut = False
         """Whether threads work with more than is looked at."""
-        self.by_training: set[Way] = set()
-        self.by_threads: set[Way] = set()
+        self.by_training: set[PartName] = set()
+        self.by_threads: set[PartName] = set()
 
     def __bool__(self) -> bool:
         return bool(self._objects)
@@ -90,8 +90,8 @@ class ThreadObjects:
 
     def learn(self, by_training: Iterable[tuple[str, str]], by_threads: Iterable[tuple[str, str]]) -> None:
         """Take over what another process has come to know, as `known` has it."""
-        self.by_training |= {Way(*way) for way in by_training}
-        self.by_threads |= {Way(*way) for way in by_threads}
+        self.by_training |= {PartName(*way) for way in by_training}
+        self.by_threads |= {PartName(*way) for way in by_threads}
 
     def look(self, threads: Iterable[threading.Thread]) -> None:
         """Look what these threads work with now. `threads`: all that run and fetch ahead."""
@@ -112,7 +112,7 @@ class ThreadObjects:
             several |= {name for name, number in classes.items() if number > 1}
         self._several = frozenset(several)
 
-    def unknown(self, changes: Iterable[Way]) -> list[Way]:
+    def unknown(self, changes: Iterable[PartName]) -> list[PartName]:
         """Return of which of these changes it is not known who has made them.
 
         What the threads' code nowhere names is training's, and is noted so.
@@ -172,7 +172,7 @@ class ThreadObjects:
     def may_change(self, obj: Any, names: Iterable[str]) -> bool:
         """Return whether threads work with the object, and training is not known to be alone in changing these attributes."""
         holder = type(obj).__qualname__
-        ways = {Way(holder, name) for name in names}
+        ways = {PartName(holder, name) for name in names}
         return self.has(obj) and not ways <= self.by_training - self.by_threads
 
     def contents(self, of: Callable[[Any], bool] = lambda _: True) -> dict[int, Any]:
@@ -183,9 +183,9 @@ class ThreadObjects:
         """Return what one of the objects holds now, as `contents` does; nothing for any other object."""
         return {id(obj): _content(obj)} if self.has(obj) else {}
 
-    def changes(self, before: Mapping[int, Any], after: Mapping[int, Any]) -> set[Way]:
+    def changes(self, before: Mapping[int, Any], after: Mapping[int, Any]) -> set[PartName]:
         """Return what has changed between two looks."""
-        found = set[Way]()
+        found = set[PartName]()
         for key, content in before.items():
             if key in after and key in self._objects:
                 found.update(_changed(self._objects[key], content, after[key]))
@@ -202,9 +202,9 @@ def _reached(thread: threading.Thread) -> dict[int, _Reached]:
     """Return what hangs below the variables of a thread's functions, and below what it was started with."""
     found: dict[int, _Reached] = {}
     top = sys._current_frames().get(thread.ident or -1)
-    left = deque((value, Way("threading.Thread", name)) for name, value in _started_with(thread))
+    left = deque((value, PartName("threading.Thread", name)) for name, value in _started_with(thread))
     for frame in _frames(top):
-        left.extend((v, Way(frame.f_code.co_name, n)) for n, v in frames.read_locals(frame).items())
+        left.extend((v, PartName(frame.f_code.co_name, n)) for n, v in frames.read_locals(frame).items())
     while left and len(found) < _MOST_OBJECTS:
         obj, way = left.popleft()
         if type(obj) in PLAIN or id(obj) in found:
@@ -213,7 +213,7 @@ def _reached(thread: threading.Thread) -> dict[int, _Reached]:
         if below is None:
             continue
         holder = type(obj).__qualname__
-        parts = [(value, Way(holder, _name(key))) for key, value in below if type(value) not in PLAIN]
+        parts = [(value, PartName(holder, _name(key))) for key, value in below if type(value) not in PLAIN]
         if parts or type(obj) is not tuple:  # a tuple of plain values does not change
             found[id(obj)] = _Reached(obj, way)
             left.extend(parts)
@@ -337,12 +337,12 @@ def _content(obj: Any) -> Any:
     return None
 
 
-def _changed(reached: _Reached, before: Any, after: Any) -> Iterator[Way]:
+def _changed(reached: _Reached, before: Any, after: Any) -> Iterator[PartName]:
     if kind_of(type(reached.obj)) in _WITH_ATTRIBUTES:
         holder = type(reached.obj).__qualname__
         for name in before.keys() | after.keys():
             if not (name in before and name in after and _same(before[name], after[name])):
-                yield Way(holder, name)
+                yield PartName(holder, name)
     elif not _same_content(before, after):
         yield reached.way
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 
-class Kept:
+class KeptValue:
     pass
 
 
-KEPT = Kept()
+KEPT = KeptValue()

@@ -97,6 +97,7 @@ def trees() -> ModuleTrees:
 def test_what_training_alone_keeps_in_a_queue_is_its_state(trees: ModuleTrees) -> None:
     recent: queue.Queue[Any] = queue.Queue(4)
     trees.queues.given(recent, by_training=True)
+    trees.queues.at_boundary()
     recent.put([1, 2])
     target: dict[str, Any] = {"recent": queue.Queue(4), "again": None}
     carry({"recent": recent, "again": recent.queue}, target, trees)
@@ -106,6 +107,7 @@ def test_what_training_alone_keeps_in_a_queue_is_its_state(trees: ModuleTrees) -
 def test_one_that_training_has_made_is_made_again(trees: ModuleTrees) -> None:
     recent: queue.Queue[int] = queue.Queue(4)
     trees.queues.given(recent, by_training=True)
+    trees.queues.at_boundary()
     recent.put(7)
     target: dict[str, Any] = {"recent": None}
     carry({"recent": recent}, target, trees)

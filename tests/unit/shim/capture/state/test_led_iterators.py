@@ -30,6 +30,7 @@ def asked(led: LedIterators, times: int) -> Any:
     assert led.way_to(source) is None, "nobody has asked it yet"
     for _ in range(times):
         draws.draw(source, next)
+    led.at_boundary()
     return source
 
 
@@ -39,8 +40,7 @@ def test_what_the_script_asks_is_counted() -> None:
     known = led.way_to(source)
     assert known is not None
     assert known.place == START.after(0).after(1)
-    assert led.have_begun()
-    assert not led.have_begun()
+    assert not led.at_boundary()
 
 
 def test_a_new_process_asks_as_often() -> None:
@@ -73,6 +73,8 @@ def test_one_that_something_else_asks_as_well_is_not_led() -> None:
     source = asked(led, 2)
     assert led.way_to(source) is not None
     [*islice(source, 1)]
+    assert led.way_to(source) is not None, "until the next boundary"
+    assert led.at_boundary()
     assert led.way_to(source) is None
 
 
@@ -87,6 +89,7 @@ def test_one_that_does_not_show_where_it_stands_is_not_led() -> None:
     led.meet(source)
     draws.draw(source, next)
     draws.draw(source, next)
+    led.at_boundary()
     assert led.way_to(source) is None
 
 
@@ -98,6 +101,7 @@ def test_a_step_that_is_done_again_counts_its_items_once() -> None:
     led.meet(source)
     draws.draw(source, next)
     draws.at_boundary()
+    led.at_boundary()
     known = led.way_to(source)
     assert known is not None
     before = known.place
@@ -127,4 +131,5 @@ def test_one_that_draws_by_chance_is_not_led() -> None:
     source = (float(torch.rand(1)) for _ in range(5))
     led.meet(source)
     draws.draw(source, next)
+    led.at_boundary()
     assert led.way_to(source) is None

@@ -111,7 +111,6 @@ class FetchingTurns:
         """Take a turn. Return whether more is known now of who changes what."""
         threads = self._queues.fillers()
         objects = self._queues.threads
-
         objects.look(threads)
         if not threads:
             self._latest = None
@@ -155,7 +154,8 @@ class FetchingTurns:
         then = self._latest
         self._latest = threads, now
         if then is not None and then[0] == threads:
-            self.unknown += objects.unknown(objects.changes(then[1], now))
+            left = objects.sort_out(objects.changes(then[1], now))
+            self.unknown += [part for part in left if part not in self.unknown]
         return known != len(objects.by_training)
 
     def _are_still(self) -> bool:
@@ -174,7 +174,7 @@ class FetchingTurns:
 
             def have_run() -> bool:
                 return all(
-                    self._stops[thread] > stops or self._waits_for_room(thread) or not thread.is_alive()
+                    self._stops.get(thread, 0) > stops or self._waits_for_room(thread) or not thread.is_alive()
                     for thread, stops in waiting.items()
                 )
 
@@ -192,4 +192,5 @@ class FetchingTurns:
         if self._holds:
             with self._moves:
                 self._let_go()
+                self._stops.clear()  # it would keep threads of earlier epochs, with what they work with
         self._before = None

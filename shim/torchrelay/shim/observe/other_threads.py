@@ -3,11 +3,11 @@
 Such a thread is ahead of training by as much as it likes. What it puts into a queue that training alone takes from, and that
 training tells it nothing by, can be had again: `filled_queues` says how. No rank is replaced where threads fill another queue.
 A queue that the training thread alone uses is no obstacle, and neither is that of a `DataLoader`, which is followed elsewhere.
-What a pool is given and has made within one step is none either, nor a task that returns None, or whose
-result is left, such as one that saves.
+What a pool is given and has made within one step is none either, nor a task that returns None, or whose result is left, such as
+one that saves.
 
-Leans on `queue.Queue.get` and `put`, which its subclasses have from it, on `ThreadPoolExecutor.submit` and `Future.result`, and on
-`multiprocessing.pool.ApplyResult` and `IMapIterator`. Seen on CPython 3.11.
+Leans on `queue.Queue`: its `get`, `put`, `empty`, `full`, `qsize` and `task_done`, which its subclasses have from it; on
+`ThreadPoolExecutor.submit` and `Future.result`, and on `multiprocessing.pool.ApplyResult` and `IMapIterator`. Seen on CPython 3.11.
 """
 
 from __future__ import annotations

@@ -99,6 +99,7 @@ class ProtectionReporter:
             len(self._unseen.found),
             len(changes.changed),
             len(self._own_threads),
+            iterator_gaps.fetched_ahead(self._engine),
             self._hooks_of_wrappers(),
             len(self._bulk.found),
             self._lacking.found,

@@ -69,7 +69,7 @@ class GoingBack:
 
     def _undo(self, commit: BoundarySnapshot) -> None:
         queues = self._engine.trees.queues
-        queues.threads.look(queues.fillers())
+        queues.threads.look_also(queues.fillers())
         before = queues.threads.contents()
         undo.undo(commit.state)
         check_not_in_doubt(queues.threads, before, queues.threads.contents())

@@ -161,3 +161,22 @@ def test_what_changes_later_and_may_be_either_ones_doing_is_told(ahead: Ahead) -
     ahead.slow.set()
     ahead.turns.at_boundary()
     assert ahead.turns.unknown == [PartName("Ahead", "slow")]
+
+
+def test_what_changes_again_and_again_is_told_once(ahead: Ahead) -> None:
+    tell(ahead)
+    for _ in range(4):
+        ahead.turns.at_boundary()
+        ahead.slow = threading.Event()
+        ahead.slow.set()
+    assert len(ahead.turns.unknown) == 1
+
+
+def test_what_a_thread_worked_with_that_ends_within_a_step_stays_its_own(ahead: Ahead) -> None:
+    tell(ahead)
+    threads = ahead.queues.threads
+    ahead.end()
+    threads.look_also(ahead.queues.fillers())
+    assert threads.without_theirs(ahead, vars(ahead))["fetched"] is KEPT
+    threads.look(ahead.queues.fillers())
+    assert not threads.has(ahead), "at the next boundary nobody is at work there"

@@ -78,7 +78,8 @@ def _fill(rebuild: StateRebuild, node: EncodedNode, obj: Any) -> None:
     """Fill an object, and take away what the lost rank's had not: this process may have come further in computing it (`probs`)."""
     now = attributes(obj)
     kept = {name: now[name] for name in node.content if name in now}
-    set_attributes(obj, {**kept, **rebuild.mapping(node.content, now)}, remove_new=True)
+    content = rebuild.without_threads({**kept, **rebuild.mapping(node.content, now)}, obj)
+    set_attributes(obj, content, remove_new=True)
 
 
 def _child(parent: Any, key: Any) -> Any:

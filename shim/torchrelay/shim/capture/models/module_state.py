@@ -70,8 +70,9 @@ def put_hooks(
         if module is None:
             raise StateMismatchError(f"the model has no module {name}")
         there = [hook for hook, _ in module_hooks.kept(module, attribute)]
-        if any(id(hook) in made for hook in there):
-            continue  # it was given them before
+        is_given = any(id(hook) in made for hook in there) or (len(order) < first and len(there) == len(order))
+        if is_given and len(there) == len(order):
+            continue  # it was given them before, where an outer loop's head was passed
         if len(there) != first:
             raise StateMismatchError(
                 f"{name or 'the model'} has {len(there)} of {attribute} here, and had {first} of set-up's where it was recorded"

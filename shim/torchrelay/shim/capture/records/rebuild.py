@@ -227,6 +227,10 @@ class StateRebuild:
         """Take items from a queue that a thread fills, as many as the lost rank had taken. Raises StateMismatchError."""
         self._queues.lead(there, TakenItems(*node.content), self.there(node.parent))
 
+    def without_threads(self, content: Mapping[str, Any], of: Any) -> Mapping[str, Any]:
+        """Return the attributes of an object but for those that threads of this process change: they stay as these have them."""
+        return self._queues.threads.without_theirs(of, content)
+
     def own_queue(self, there: Any) -> None:
         """Note that a queue of this process holds what is state of training."""
         self._queues.use(there).counts_as = QueueKind.OWN

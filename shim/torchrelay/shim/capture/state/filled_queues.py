@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import itertools
 import queue
 import threading
 import weakref
@@ -26,6 +27,8 @@ from torchrelay.shim.capture.values.item_mark import TakenItems
 _CONTENT = ("maxsize", "queue", "unfinished_tasks")
 _LOOK_S = 1.0
 """So often a process that waits for an item looks whether anybody can still put one in."""
+_MOST_LOOKS = 60
+"""So often it looks where nobody has ever put one in: no thread may have been begun here."""
 
 
 class QueueKind(enum.Enum):
@@ -159,7 +162,11 @@ class FilledQueues:
 
     def go_back(self) -> set[int]:
         """Return the queues whose items come again to a rank that goes back, and to which a new process can be led, by id."""
-        return {id(obj) for obj in self._uses.objects() if (use := self.use(obj)).of_set_up and use.is_ahead}
+        return {
+            id(obj)
+            for obj in self._uses.objects()
+            if (use := self.use(obj)).of_set_up and use.counts_as is QueueKind.AHEAD
+        }
 
     def ahead(self) -> Iterator[tuple[Any, QueueUse]]:
         """Yield the queues that hold what threads fetch ahead."""
@@ -193,9 +200,9 @@ class FilledQueues:
 
 
 def _take(taken_from: Any, use: QueueUse) -> Any:
-    get = type(taken_from).get
-    get = getattr(get, "__wrapped__", get)  # past the hook that counts
-    while True:
+    get: Any = queue.Queue.get
+    get = getattr(get, "__wrapped__", get)  # past the hook that counts, and past what a subclass makes of items
+    for _ in itertools.count() if use.is_filled else range(_MOST_LOOKS):
         try:
             return get(taken_from, timeout=_LOOK_S)
         except queue.Empty as e:
@@ -203,6 +210,7 @@ def _take(taken_from: Any, use: QueueUse) -> Any:
                 raise StateMismatchError(
                     f"a thread that fetches ahead has ended here after {use.place.number} items"
                 ) from e
+    raise StateMismatchError("no thread has put anything here into a queue that one fills in the lost rank")
 
 
 def _is_in_order(new: Any) -> bool:

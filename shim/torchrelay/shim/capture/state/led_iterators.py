@@ -29,7 +29,6 @@ class LedIterator:
         """Whether a walk has found that it cannot be put to where it stands."""
         self.uses_chance = False
         """Whether its draws use the process's random generators, which training leaves elsewhere by the time a new process asks."""
-
         self.is_asked_elsewhere = False
         self._shown: list[Any] | None = None
         """What it showed behind the latest item."""

@@ -101,6 +101,11 @@ class ThreadObjects:
             self._names = frozenset()
             self.look_again()
 
+    def look_also(self, threads: Iterable[threading.Thread]) -> None:
+        """Look what threads work with that have begun since the latest look. What ended ones worked with still counts as theirs."""
+        for thread in frozenset(threads) - self._threads:
+            self._objects = _reached(thread) | self._objects
+
     def look_again(self) -> None:
         self._objects = {}
         several = set[str]()
@@ -112,11 +117,8 @@ class ThreadObjects:
             several |= {name for name, number in classes.items() if number > 1}
         self._several = frozenset(several)
 
-    def unknown(self, changes: Iterable[PartName]) -> list[PartName]:
-        """Return of which of these changes it is not known who has made them.
-
-        What the threads' code nowhere names is training's, and is noted so.
-        """
+    def sort_out(self, changes: Iterable[PartName]) -> list[PartName]:
+        """Note as training's what of these changes the threads' code nowhere names. Return those that may be either one's."""
         left = [way for way in changes if way not in self.by_training and way not in self.by_threads]
         if left and self._names is None:
             return left
@@ -194,7 +196,7 @@ class ThreadObjects:
     def in_doubt(self, before: Mapping[int, Any], after: Mapping[int, Any]) -> list[str]:
         """Return what has been put to another content though it is not known whether a thread is at work there."""
         changes = self.changes(before, after)
-        unknown = {*self.unknown(changes), *(changes & self.by_training & self.by_threads)}
+        unknown = {*self.sort_out(changes), *(changes & self.by_training & self.by_threads)}
         return [f"{way.holder}.{way.name}" for way in sorted(unknown)]
 
 

@@ -173,7 +173,8 @@ def test_one_of_set_up_that_training_has_removed_is_removed() -> None:
     target = {"model": set_up(note)[0]}
     model[0]._forward_hooks.clear()
     carry({"model": model}, target, trees)
-    assert hooks_of(target["model"][0]) == []
+    carry({"model": model}, target, trees)
+    assert hooks_of(target["model"][0]) == [], "also where it is put a second time"
 
 
 def test_hooks_that_training_has_dropped_with_their_dictionary_are_removed() -> None:

@@ -12,13 +12,14 @@ from support.host_state import carry
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.models.modules import ModuleTrees
+from torchrelay.shim.capture.state import filled_queues
 from torchrelay.shim.capture.state.filled_queues import FilledQueues
 from torchrelay.shim.capture.values.item_mark import TakenItems
 
 START = TakenItems(0, b"")
 
 
-def filled(queues: FilledQueues, *items: Any) -> queue.Queue[Any]:
+def filled_by_thread(queues: FilledQueues, *items: Any) -> queue.Queue[Any]:
     """Return a queue that a thread has filled, and which is over."""
     made: queue.Queue[Any] = queue.Queue()
     queues.made(made, in_set_up=True)
@@ -36,7 +37,7 @@ def filled(queues: FilledQueues, *items: Any) -> queue.Queue[Any]:
 
 def test_it_takes_as_many_items() -> None:
     queues = FilledQueues()
-    here = filled(queues, 1, 2, 3)
+    here = filled_by_thread(queues, 1, 2, 3)
     queues.lead(here, START.after(1).after(2), None)
     assert here.get_nowait() == 3
 
@@ -44,7 +45,7 @@ def test_it_takes_as_many_items() -> None:
 @pytest.mark.parametrize("other", [5, torch.zeros(3), 0.5])
 def test_other_items_are_refused(other: Any) -> None:
     queues = FilledQueues()
-    here = filled(queues, 1, other)
+    here = filled_by_thread(queues, 1, other)
     with pytest.raises(StateMismatchError, match="has put other items into its queue here"):
         queues.lead(here, START.after(1).after(2), None)
 
@@ -55,7 +56,7 @@ def test_numbers_alone_are_told_apart() -> None:
 
 def test_a_thread_that_ends_early_is_refused() -> None:
     queues = FilledQueues()
-    here = filled(queues, 1)
+    here = filled_by_thread(queues, 1)
     with pytest.raises(StateMismatchError, match="has ended here after 1 item"):
         queues.lead(here, START.after(1).after(2), None)
 
@@ -115,3 +116,25 @@ def test_one_that_training_has_made_is_made_again(trees: ModuleTrees) -> None:
     assert (made.maxsize, made.get_nowait()) == (4, 7)
     made.put(1)
     assert made.get(timeout=60) == 1
+
+
+class Doubled(queue.Queue[int]):
+    def get(self, block: bool = True, timeout: float | None = None) -> int:
+        return 2 * super().get(block, timeout)
+
+
+def test_what_a_subclass_makes_of_items_does_not_count() -> None:
+    queues = FilledQueues()
+    made = Doubled()
+    queues.made(made, in_set_up=True)
+    made.put(1)
+    queues.lead(made, START.after(1), None)
+    assert made.empty()
+
+
+def test_a_queue_that_no_thread_fills_here_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filled_queues, "_LOOK_S", 0.001)
+    queues = FilledQueues()
+    empty: queue.Queue[int] = queue.Queue()
+    with pytest.raises(StateMismatchError, match="no thread has put anything here"):
+        queues.lead(empty, START.after(1), None)

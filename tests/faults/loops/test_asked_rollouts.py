@@ -1,4 +1,4 @@
-"""The body of a loop around asks an iterator before the loop inside trains: a new process goes through that part as the lost rank did."""
+"""The body of a loop around asks an iterator before the loop inside trains: a new process goes through it as the lost rank did."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from typing import IO, Any
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters.parallel.module_hooks import handle_of
+from torchrelay.shim.adapters.parallel.module_hooks import MadeHooks, handle_of
 from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.handlers.data import DataForm, form_of
 from torchrelay.shim.capture.models import module_parts
@@ -86,7 +86,7 @@ class StateRebuild:
         was_made: Callable[[Any, DataForm], bool] = lambda obj, form: True,
         known_data: Mapping[int, Any] | None = None,
         data_mark: int = -1,
-        made_hooks: dict[int, Any] | None = None,
+        made_hooks: MadeHooks | None = None,
         is_at_gate: bool = False,
     ) -> None:
         self._promised = promised
@@ -122,8 +122,7 @@ class StateRebuild:
         """Variables of functions that are made, by what told them apart in the lost rank."""
         self.made_generators: list[Any] = []
         """Generators without arguments until they are put to their place: none of their code may run before."""
-        self.made_hooks = {} if made_hooks is None else made_hooks
-        """Hooks of modules that were registered here as the lost rank's training had, by id."""
+        self.made_hooks = MadeHooks() if made_hooks is None else made_hooks
         self.is_at_gate = is_at_gate
         self._methods: dict[tuple[int, str], Any] = {}
         self._files: dict[int, IO[Any]] = {}

@@ -52,6 +52,23 @@ def test_an_object_that_does_not_pickle_is_changed_once_what_leads_to_it_holds_o
     assert [*unseen.found] == ["script.envs[0].inner.emulator (Emulator)"]
 
 
+class Pieces(Holder):
+    def __getstate__(self) -> Any:
+        return self.model
+
+
+def test_what_a_class_turns_into_bytes_is_told_by_these_and_not_by_what_leads_to_it() -> None:
+    tokenizer = Pieces(model=b"pieces", this=Emulator())
+    space, unseen = {"data": Holder(read=0, tokenizer=tokenizer)}, UnseenChanges()
+    for boundary in range(3):
+        unseen.look(take(space), boundary, LargeArrays())
+        space["data"].read += 1
+    assert not unseen.found
+    tokenizer.model = b"other pieces"
+    unseen.look(take(space), 3, LargeArrays())
+    assert [*unseen.found] == ["script.data.tokenizer.this (Emulator)"]
+
+
 class Trainer(Holder):
     def train(self, unseen: UnseenChanges, change: Callable[[], None]) -> None:
         for boundary in range(2):

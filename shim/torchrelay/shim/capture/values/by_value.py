@@ -177,6 +177,17 @@ def pickles(obj: Any) -> bool:
     return _pickles[cls]
 
 
+def told_as_bytes(obj: Any) -> bytes | None:
+    """Return the bytes into which the object's class turns what it is, as tokenizers do; None where it has other ways."""
+    if getattr(type(obj), "__getstate__", None) is getattr(object, "__getstate__", None):
+        return None
+    try:
+        state = obj.__getstate__()
+    except Exception:  # noqa: BLE001 - whatever the script's objects do when they are asked, it goes on
+        return None
+    return state if type(state) is bytes else None
+
+
 def content(obj: Any) -> bytes | None:
     """Return bytes that are the same for two objects that are alike, whichever of their parts are one object.
 

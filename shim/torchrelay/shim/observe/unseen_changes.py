@@ -7,7 +7,7 @@ once the objects on the way to it hold other values than before, as those do tha
 A namespace is not on that way: it holds variables of all kinds, as a module does. So does a trainer, whose method the training
 loop stands in. It is not on the way to what hangs below an object whose class says how it is pickled, as a tokenizer's does: that
 one tells of itself what it is. An emulator tells of itself nothing, and its trainer may be the only one who counts its steps.
-What hangs below an object whose class turns it into bytes is told by these bytes, whatever leads there.
+What hangs below an object whose class writes it down as bytes is told by these bytes, whatever leads there.
 
 Objects of the standard library are connections, digests and the like, from which no numbers of training come.
 """
@@ -45,8 +45,8 @@ class UnseenChanges:
         self._arrays: dict[str, int] = {}
         self._read_only: dict[str, weakref.ref[Any]] = {}
         self._holders: dict[str, list[Any]] = {}
-        self._told: dict[str, int | None] = {}
-        """Of what hangs below an object that turns itself into bytes: what these were at the first look. None for anything else."""
+        self._told: dict[str, bytes | None] = {}
+        """Of what hangs below an object that is written down as bytes: their digest at the first look. None for anything else."""
 
     def look(self, state: HostState, boundary: int, arrays: LargeArrays) -> None:
         """Look which objects have changed.
@@ -107,12 +107,12 @@ def _way(state: HostState, start: int, trainers: set[int]) -> Iterator[int]:
         number = state.nodes[number].parent
 
 
-def _told(state: HostState, start: int) -> int | None:
-    """Return a checksum of what the nearest holder that turns itself into bytes tells of itself; None if there is none."""
+def _told(state: HostState, start: int) -> bytes | None:
+    """Return a digest of what the nearest holder that is written down as bytes tells of itself; None if there is none."""
     number = start
     while number >= 0 and state.nodes[number].kind not in _VARIABLES:
         if (told := by_value.told_as_bytes(state.nodes[number].obj)) is not None:
-            return zlib.crc32(told)
+            return told
         number = state.nodes[number].parent
     return None
 

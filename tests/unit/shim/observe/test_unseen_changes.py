@@ -55,10 +55,10 @@ def test_an_object_that_does_not_pickle_is_changed_once_what_leads_to_it_holds_o
 class Pieces(Holder):
     """Stands for a tokenizer, which keeps its model in C."""
 
-    written = [b"pieces"]
+    written = b"pieces"
 
     def __getstate__(self) -> Any:
-        return {"model": bytes(bytearray(self.written[0])), "alpha": self.alpha}
+        return {"model": bytes(bytearray(self.written)), "alpha": self.alpha}
 
 
 class PickledByArguments(Holder):
@@ -74,7 +74,7 @@ def test_what_a_class_writes_down_as_bytes_is_told_by_these_and_not_by_what_lead
         unseen.look(take(space), boundary, LargeArrays())
         space["data"].read += 1
     assert not unseen.found
-    monkeypatch.setattr(Pieces, "written", [b"other pieces"])
+    monkeypatch.setattr(Pieces, "written", b"other pieces")
     unseen.look(take(space), 3, LargeArrays())
     assert [*unseen.found] == ["script.data.tokenizer.this (Emulator)"]
 

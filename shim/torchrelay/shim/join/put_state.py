@@ -53,13 +53,13 @@ def put_state(
     draw: payload.Plain | None = None,
     *,
     at_gate: bool = False,
-) -> frozenset[int]:
+) -> StateRebuild:
     """Put the state into this process's objects.
 
     `trees`: of modules, as the lost rank's set-up had made them. `loaders`: node -> where its iterator stands. `draw`: as
     last_draw.WrittenDraw, of the training loop's item. `at_gate`: this process has drawn the step's items itself.
 
-    Returns the nodes that are not carried, as `StateRebuild.left`. Raises StateMismatchError.
+    Returns what has become of the nodes. Raises StateMismatchError.
     """
     nodes = decode(encoded)
     rebuild = _resolved(engine, nodes, innermost, loaders, at_gate=at_gate)
@@ -91,7 +91,7 @@ def put_state(
     else:
         rebuild.fill()
         rebuild.check_complete()
-    return rebuild.left
+    return rebuild
 
 
 def _lead_cycle(

@@ -47,7 +47,7 @@ class LateRead(NamedTuple):
 
 
 class _Following(Watch):
-    """Note what is read, and which writes torch counts. `used`: the names of sources that begin with MADE, once they are used."""
+    """Note what is read, and which writes torch counts. `made`: sources whose names begin with MADE; `used`: those used so far."""
 
     def __init__(self, sources: Mapping[str, torch.Tensor]) -> None:
         super().__init__(sources)
@@ -56,7 +56,7 @@ class _Following(Watch):
         self._counted: dict[int, int] = {}
         """By content that a counted write has left, the version that the tensor had then."""
         self._reads: dict[tuple[str, int], SourcePlace] = {}
-        self._has_made = any(name.startswith(MADE) for name in sources)
+        self.made = {name: tensor for name, tensor in sources.items() if name.startswith(MADE)}
         self.used: set[str] = set()
 
     def __torch_function__(
@@ -64,9 +64,10 @@ class _Following(Watch):
     ) -> Any:
         if torch.compiler.is_compiling() or is_ours(sys._getframe(1)):
             return func(*args, **(kwargs or {}))
-        if self._has_made and getattr(func, "__name__", "") not in _WITHOUT_CONTENT:
+        if self.made and getattr(func, "__name__", "") not in _WITHOUT_CONTENT:
             found = (self._sources_of(tensor) for tensor in tensors_of((args, kwargs)))
-            self.used.update(name for numbers in found for n in numbers if (name := self._names[n]).startswith(MADE))
+            names = (self._names[number] for numbers in found for number in numbers)
+            self.used.update(name.removeprefix(MADE) for name in names if name in self.made)
         return super().__torch_function__(func, types, args, kwargs)
 
     def _check(self, name: str, bits: int) -> None:
@@ -125,8 +126,6 @@ class LateReads:
         given = {*engine.updates.as_updated(), *(engine.own.carried if engine.own is not None else ())}
         made = {f"{MADE}{path}": tensor for path, tensor in self.results.made.items()}
         self.begin(lambda: {p: t for p, t in device.whole(state, state.roots).items() if p not in given} | made)
-        if not self.follows():
-            self.results.drop()
 
     def at_head(self) -> None:
         """At the next boundary, before anything is done there: say what was read, if the step was followed to its end."""
@@ -135,7 +134,6 @@ class LateReads:
             updates = engine.updates
             late = updates.late_now().keys()
             self.end(late, updates.as_updated().keys(), updates.updated.copies_also, engine.reporter.reads_late)
-        self.results.drop()
 
     def begin(self, sources: Callable[[], Mapping[str, torch.Tensor]]) -> None:
         """Follow the rest of the step, right after its last update. `sources`: returns what it may read, by path."""
@@ -166,7 +164,7 @@ class LateReads:
         self.drop()
         if watch is None or dynamo.compilations():
             return
-        self.results.followed({name.removeprefix(MADE) for name in watch.used})
+        self.results.followed({name.removeprefix(MADE): tensor for name, tensor in watch.made.items()}, watch.used)
         found = watch.read_unknown(late, given)
         sources = {read.path: watch.source(read.path) for read in found}
         self._read_bytes.update((path, local(source).nbytes) for path, source in sources.items())
@@ -175,7 +173,8 @@ class LateReads:
             told(found[0])
 
     def drop(self) -> None:
-        """Follow the step no longer."""
+        """Follow the step no longer, and let go of what it has made."""
+        self.results.drop()
         if self._watch is not None and self._watch.is_on():  # else later
             self._watch.__exit__(None, None, None)
             self._watch = None

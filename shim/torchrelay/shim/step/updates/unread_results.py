@@ -24,7 +24,7 @@ _STEPS = 2
 
 
 class UnreadResults:
-    """`made`: what the step had made by its gate, by path. It is held until the next head at most."""
+    """`made`: what the step had made by its gate, by path. It is held until the update is done."""
 
     def __init__(self) -> None:
         self.made: dict[str, torch.Tensor] = {}
@@ -38,10 +38,10 @@ class UnreadResults:
         self.made = dict(made)
         return frozenset(path for path in made if self._times.get(path, 0) >= _STEPS)
 
-    def followed(self, read: Collection[str]) -> None:
-        """Note that a step was followed from its update to its end. `read`: the paths that it has read there."""
+    def followed(self, made: Mapping[str, torch.Tensor], read: Collection[str]) -> None:
+        """Note that a step was followed from its update to its end. `read`: the paths of what it has read there."""
         self._times.update(dict.fromkeys(read, 0))
-        self._left = {path: OwnRef(tensor) for path, tensor in self.made.items() if path not in read}
+        self._left = {path: OwnRef(tensor) for path, tensor in made.items() if path not in read}
 
     def at_boundary(self, state: HostState) -> None:
         """Look which of them the script still has at the next head."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
 from support.host_state import take
@@ -15,8 +17,8 @@ def step(results: UnreadResults, *, read: bool = False, keeps: bool = False) -> 
     """Go through a step that is followed. Return whether what it has made was known to be unread at its gate."""
     made = torch.zeros(3)
     known = PATH in results.at_gate({PATH: made})
-    results.followed([PATH] if read else [])
     results.drop()
+    results.followed({PATH: made}, [PATH] if read else [])
     results.at_boundary(take({"kept": made} if keeps else {}))
     return known
 
@@ -35,8 +37,12 @@ def test_one_that_is_read_or_kept_once_is_never_counted_on(read: bool, keeps: bo
     assert not any(step(results) for _ in range(4))
 
 
-def test_nothing_is_held_beyond_the_next_head() -> None:
+def test_what_a_step_has_made_is_not_held() -> None:
     results = UnreadResults()
-    results.at_gate({PATH: torch.zeros(3)})
+    made = torch.zeros(3)
+    results.at_gate({PATH: made})
     results.drop()
-    assert not results.made
+    results.followed({PATH: made}, [])
+    there = weakref.ref(made)
+    del made
+    assert there() is None

@@ -133,8 +133,12 @@ def test_a_rank_that_alone_has_some_momenta_is_replaced_and_gets_no_others(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", few(1, ["update", "rebound", "dict-update", "later", "forward", "rebound-alike"]))
-def test_it_does_not_matter_where_a_step_writes_to_it(how: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "how", few(1, ["passed", "update", "rebound", "dict-update", "later", "forward", "rebound-alike"])
+)
+def test_it_does_not_matter_where_a_step_writes_to_it_and_by_which_name(
+    how: str, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
     fault = "kill:rank=1,step=34,phase=after-step"
     run = relay(tmp_path, "own_average.py", how, ranks=RANKS, inject=[fault], options=ANY_COST)
     assert_unharmed(run, undisturbed("own_average.py", how, ranks=RANKS), RANKS, [fault], 1)

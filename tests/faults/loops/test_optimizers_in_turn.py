@@ -35,6 +35,17 @@ def test_a_rank_is_replaced(kind: str, fault: str, undisturbed: Undisturbed, tmp
     assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, [fault], 1)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", few(1, ["kill:rank=1,step=3,phase=data", "kill:rank=0,step=2,phase=optimizer"]))
+def test_a_rank_is_replaced_that_is_lost_in_the_second_iteration(
+    fault: str, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    """The first one was in the step of the loop around, which stood in."""
+    run = relay(tmp_path, SCRIPT, "gan", ranks=RANKS, inject=[fault])
+    assert_unharmed(run, undisturbed(SCRIPT, "gan", ranks=RANKS), RANKS, [fault], 1)
+    assert {done["kind"] for done in run.committed()} == {"unplanned"}, run.told()
+
+
 @only_in_long
 def test_what_a_loop_within_the_step_has_called_is_answered_in_all_of_its_iterations(
     undisturbed: Undisturbed, tmp_path: Path

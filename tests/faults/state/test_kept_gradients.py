@@ -85,3 +85,14 @@ def test_they_come_from_its_copies_before_anybody_knows_that_steps_add_to_them(
 ) -> None:
     run = relay(tmp_path, SCRIPT, "both", ranks=RANKS, inject=[fault], options=["--cost-limit=0"])
     assert_unharmed(run, undisturbed(SCRIPT, "both", ranks=RANKS), RANKS, [fault], 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phase", few(1, ["after-step", "backward"]))
+def test_those_that_ranks_hold_alike_come_from_another_rank_where_their_parameters_do_not(
+    phase: str, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    fault = f"kill:rank=1,step=9,phase={phase}"
+    run = relay(tmp_path, SCRIPT, "alike", ranks=RANKS, inject=[fault], options=["--cost-limit=0"])
+    assert_unharmed(run, undisturbed(SCRIPT, "alike", ranks=RANKS), RANKS, [fault], 1)
+    assert {done["kind"] for done in run.committed()} == {"unplanned"}, run.told()

@@ -2,7 +2,8 @@
 
 HOW: `never` (nothing zeroes them), `views` (they are views into buckets), `third` (zeroed in each third step), `late` (kept from
 the tenth on), `in-place` (zeroed in place, so that parameters without use have zeros), `tensor-parallel`, `sharded`, `both`
-(and the first block's are neither trained nor zeroed).
+(and the first block's are neither trained nor zeroed), `alike` (`tensor-parallel`, with gradients of the last layer that are the
+same for all of its shards).
 """
 
 import sys
@@ -14,6 +15,7 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
@@ -47,6 +49,8 @@ def spread(how, model):
     }
     for block in model[:2]:
         parallelize_module(block, mesh, plan)
+    if how == "alike":
+        parallelize_module(model[2], mesh, ColwiseParallel(output_layouts=Replicate()))
     return model
 
 
@@ -60,7 +64,7 @@ def spread_twice(model):
 
 
 def wrapped(how, model):
-    if how in ("tensor-parallel", "sharded", "both"):
+    if how in ("tensor-parallel", "sharded", "both", "alike"):
         return spread(how, model)
     return DistributedDataParallel(
         model, gradient_as_bucket_view=how == "views", find_unused_parameters=True, bucket_cap_mb=0.0002
@@ -78,8 +82,8 @@ def main():
     out, how = sys.argv[1:]
     rank, _ = common.start()
     torch.manual_seed(3)
-    model = wrapped(how, nn.Sequential(Block(), Block(), nn.Linear(8, 1)))
-    torch.manual_seed(3 if how in ("tensor-parallel", "both") else rank)
+    model = wrapped(how, nn.Sequential(Block(), Block(), nn.Linear(8, 2 if how == "alike" else 1)))
+    torch.manual_seed(3 if how in ("tensor-parallel", "both", "alike") else rank)
     trained = [p for name, p in model.named_parameters() if how != "both" or not name.startswith("0.")]
     optimizer = torch.optim.AdamW(trained, lr=1e-2, weight_decay=0.1)
     for parameter in model.parameters() if how == "in-place" else ():
@@ -90,7 +94,7 @@ def main():
         pace.hold(step + 1)
         pace.work()
         chosen = torch.randint(len(x), (4,))
-        loss = common.loss_of(model, x[chosen], y[chosen])
+        loss = model(x[chosen]).sum() if how == "alike" else common.loss_of(model, x[chosen], y[chosen])
         loss.backward()
         optimizer.step()
         losses.append(loss.item())

@@ -21,7 +21,7 @@ from torchrelay.shim.capture.state.host_state import Deep
 from torchrelay.shim.capture.state.parts import own_attributes, random_in_loader
 from torchrelay.shim.capture.state.random_below import follow, random_below
 from torchrelay.shim.capture.values.alike import alike
-from torchrelay.shim.capture.values.base_types import fields
+from torchrelay.shim.capture.values.base_types import fields, length_of
 from torchrelay.shim.capture.values.by_identity import ByIdentity
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.tensors.tensor_bytes import write
@@ -115,7 +115,7 @@ def _written(owner: Any, streams: list[Any]) -> dict[str, bytes]:
 
 def _is_small(value: Any) -> bool:
     kind = kind_of(type(value))
-    return type(value) in PLAIN or (kind in (*_CONTAINERS, Kind.TUPLE) and len(value) <= MOST_ITEMS)
+    return type(value) in PLAIN or (kind in (*_CONTAINERS, Kind.TUPLE) and length_of(value) <= MOST_ITEMS)
 
 
 def _size(value: Any) -> int:
@@ -165,7 +165,7 @@ def _mark(value: Any) -> Any:
     kind = kind_of(type(value))
     if kind is Kind.TENSOR:
         return id(value), version_of(value)
-    return (id(value), len(value)) if kind in _CONTAINERS else id(value)
+    return (id(value), length_of(value)) if kind in _CONTAINERS else id(value)
 
 
 def _found_or_new(owner: Any, known: ByIdentity[ChangedByDraws]) -> ChangedByDraws:

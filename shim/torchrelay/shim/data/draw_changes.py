@@ -22,7 +22,14 @@ from torchrelay.shim.capture.state.parts import attributes
 from torchrelay.shim.capture.state.random_below import MOST_ITEMS, MOST_OBJECTS
 from torchrelay.shim.capture.values import callables
 from torchrelay.shim.capture.values.alike import alike
-from torchrelay.shim.capture.values.base_types import deque_items, dict_items, list_items, set_items, tuple_items
+from torchrelay.shim.capture.values.base_types import (
+    deque_items,
+    dict_items,
+    length_of,
+    list_items,
+    set_items,
+    tuple_items,
+)
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.capture.values.set_content import SetContent
 from torchrelay.shim.data.batch_originals import Original, originals_of
@@ -113,8 +120,8 @@ def _taken(node: StateNode) -> Any:
     """Return what tells later whether it has changed."""
     kind = node.kind
     obj = node.obj
-    if kind in (Kind.LIST, Kind.DICT) and len(obj) > _LONG:
-        return len(obj) if kind is Kind.DICT else pointers(list_items(obj))
+    if kind in (Kind.LIST, Kind.DICT) and length_of(obj) > _LONG:
+        return length_of(obj) if kind is Kind.DICT else pointers(list_items(obj))
     return [*_ITEMS[kind](obj)] if kind in _SEQUENCES else content_of(kind, obj)
 
 
@@ -132,7 +139,7 @@ def _values(node: StateNode) -> Iterable[Any]:
     obj = node.obj
     if kind is Kind.ATTRS:
         return attributes(obj).values()
-    return _ITEMS[kind](obj) if kind in _ITEMS and len(obj) <= _LONG else ()
+    return _ITEMS[kind](obj) if kind in _ITEMS and length_of(obj) <= _LONG else ()
 
 
 def _numbers_below(state: HostState, loader: Any, iterator: Any) -> list[int]:

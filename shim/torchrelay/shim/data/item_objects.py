@@ -14,6 +14,7 @@ import torch
 from torchrelay.shim.capture.records import undo
 from torchrelay.shim.capture.records.after_draw import content_of
 from torchrelay.shim.capture.state.host_state import StateNode
+from torchrelay.shim.capture.values.base_types import tuple_items
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 
 MOST_OBJECTS = 2000
@@ -65,7 +66,8 @@ def objects_in(item: Any, *, is_within: bool = False, but: Container[int] = ()) 
         kind = kind_of(cls)
         if kind is Kind.TUPLE or (cls in (dict, list) and not is_within):
             is_within |= cls not in (tuple, dict, list)  # nobody copies what a named tuple holds
-            queue += [(v, is_within) for v in _below(value, is_within=is_within)]
+            content = tuple_items(value) if kind is Kind.TUPLE else value
+            queue += [(v, is_within) for v in _below(content, is_within=is_within)]
         elif kind is Kind.ATTRS or kind in _CONTAINERS:
             content = content_of(kind, value)
             objects.append(ObjectOriginal(kind, value, content))

@@ -25,6 +25,8 @@ class Habits:
         """The latest boundary, and how many boundaries there were."""
         self._looks = 0
         """Steps in which a gradient of unknown fate was left over."""
+        self._kept_at = 0
+        """The boundary since which the same gradients are kept, under the same names: there ranks compare them."""
 
     def at_boundary(self, boundary: int) -> None:
         self._boundary = boundary
@@ -36,6 +38,7 @@ class Habits:
     def rename(self, moved: Mapping[str, str]) -> None:
         """Follow parameters that are called otherwise by now. `moved`: their new paths, by the ones before."""
         taken = {*moved, *moved.values()}
+        self._kept_at = self._boundary
         for paths in (self.kept, self.dropped, self.zeroed):
             found = {moved[path] for path in moved.keys() & paths}
             paths.difference_update(taken)
@@ -53,6 +56,8 @@ class Habits:
         added = [path for path in by_fate[Fate.ADDED] if path not in self.kept]
         zeroed = [path for path in by_fate[Fate.ZEROED] if not found[path].was_zero]
         known = len(self.kept), len(self.dropped), len(self.zeroed)
+        if added:
+            self._kept_at = self._boundary + 1
         self.kept.update(added)
         self.dropped.difference_update(added, by_fate[Fate.ZEROED])
         self.dropped.update(by_fate[Fate.DROPPED])
@@ -63,7 +68,7 @@ class Habits:
     def learned(self) -> Learned:
         if self._learned is None:
             kept, dropped, zeroed = (tuple(sorted(paths)) for paths in (self.kept, self.dropped, self.zeroed))
-            self._learned = Learned(kept, dropped, zeroed, tuple(self._zeroed_by.items()))
+            self._learned = Learned(kept, dropped, zeroed, tuple(self._zeroed_by.items()), self._kept_at)
         return self._learned
 
     def take_over(self, learned: Learned) -> None:
@@ -72,6 +77,7 @@ class Habits:
         self.dropped |= {*learned.dropped}
         self.zeroed |= {*learned.zeroed}
         self._zeroed_by |= dict(learned.zeroed_by)
+        self._kept_at = learned.kept_at
         self._learned = None
 
     # Whether a gradient has to be looked at.

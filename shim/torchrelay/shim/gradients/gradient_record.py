@@ -26,12 +26,16 @@ class GradientForm(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What steps do with the gradients of which parameters, as `KeptGradients` has learned it."""
+    """What steps do with the gradients of which parameters, as `KeptGradients` has learned it.
+
+    `kept_at`: the boundary since which these are kept, under these names. Ranks compare contents there.
+    """
 
     kept: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     zeroed: tuple[str, ...] = ()
     zeroed_by: tuple[tuple[str, int], ...] = ()
+    kept_at: int = 0
 
 
 class GradientRecord(NamedTuple):
@@ -50,6 +54,10 @@ class GradientRecord(NamedTuple):
     digests: tuple[tuple[str, str], ...] = ()
     """The digests of gradients that no comparison of ranks has covered yet."""
     learned: Learned = Learned()
+
+    def compared_by(self, boundary: int) -> frozenset[str]:
+        """Return the paths of gradients that were compared when ranks compared contents at `boundary`."""
+        return frozenset(self.kept) if self.learned.kept_at <= boundary else frozenset()
 
 
 def form_of(tensor: torch.Tensor) -> GradientForm:

@@ -47,6 +47,8 @@ class Destination:
 
     `copy`: what the lost rank has copied of its own tensors, whatever a donor has in their place. `carried`: paths of further
     tensors that do not come from a donor. `lacking`: paths of optimizer state that the donor has for itself.
+
+    `compared`: paths of parameters whose gradients were compared: the donor has the same, but for those that the copy has.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Destination:
         copy: OwnCopy | None = None,
         carried: Collection[str] = (),
         lacking: Collection[str] = (),
+        compared: Collection[str] = (),
     ) -> None:
         self._state = state
         self._saves = saves
@@ -70,6 +73,7 @@ class Destination:
         self._copied = frozenset(path for path in copied if path in self._own or not path.startswith(device.VALUE))
         self._carried = self._copied.union(carried)
         self._lacking = frozenset(lacking)
+        self._compared = frozenset(compared)
         self.has_before = False
         """Whether the donor has tensors of the next loop, and those of the one before beside them."""
         self._needed = {f"value.{path}" for path in needed} - self._carried - {*copied}
@@ -190,7 +194,7 @@ class Destination:
         for path, parameter in self._parameters().items():
             content = self._updated.get(device.GRADIENT + path)
             (gradient,) = gradients_of([parameter])
-            if self._has_copied(path) or content is None or gradient is None:
+            if self._has_own_gradient(path) or content is None or gradient is None:
                 continue
             if gradient.shape == content.shape:
                 with torch.no_grad():
@@ -250,12 +254,17 @@ class Destination:
 
         They are those of `state` if given: training may have given them other memory meanwhile.
         """
-        if state is not None and self.has_before:
-            # What another loop has beside models, nobody knows.
-            return Destination(state, (), self._saves, copy=self._copy, carried=self._carried, lacking=self._lacking)
         needed = [path.removeprefix("value.") for path in self._needed]
+        if state is not None and self.has_before:
+            needed = []  # what another loop has beside models, nobody knows
         return Destination(
-            state or self._state, needed, self._saves, copy=self._copy, carried=self._carried, lacking=self._lacking
+            state or self._state,
+            needed,
+            self._saves,
+            copy=self._copy,
+            carried=self._carried,
+            lacking=self._lacking,
+            compared=self._compared,
         )
 
     def own_gradients(self) -> dict[str, torch.Tensor]:
@@ -306,9 +315,12 @@ class Destination:
     def _received(self) -> dict[str, torch.Tensor]:
         return {path.removeprefix(device.GRADIENT): tensor for path, tensor in self.gradients.items()}
 
-    def _has_copied(self, path: str) -> bool:
-        """Return whether the lost rank has copied this parameter, or its gradient alone: ranks may hold parts of a sum."""
-        return path in self._copied or path in self._copied_gradients()
+    def _has_own_gradient(self, path: str) -> bool:
+        """Return whether the lost rank has copied the gradient of this parameter, or nobody knows if the donor has the same.
+
+        Ranks may hold a parameter alike and parts of its gradient, or the other way round.
+        """
+        return path in self._copied_gradients() or (path in self._copied and path not in self._compared)
 
     def place(self, infos: Sequence[TensorInfo]) -> Mapping[str, torch.Tensor]:
         """Return the tensors to fill, by path. Raises StateMismatchError for one that has no place here."""
@@ -339,7 +351,9 @@ class Destination:
                 tensor = None
             if info.path.startswith(device.GRADIENT):
                 tensor = self._room(info, self.gradients)
-                if not self._has_copied(info.path.removeprefix(device.GRADIENT)):  # else the donor has another one
+                if not self._has_own_gradient(
+                    info.path.removeprefix(device.GRADIENT)
+                ):  # else the donor has another one
                     self.gradients[info.path] = tensor
             if info.path.startswith(device.UPDATED):
                 tensor = self._updated[info.path.removeprefix(device.UPDATED)] = self._room(info, {})

@@ -138,7 +138,10 @@ class Dialogue:
         copy = self._own_copy(behind=behind)
         saves = self._engine.saves.tensors()
         lacking = () if self.plan is None else self.plan.lacking
-        return Destination(state, self.journal.large, saves, behind=behind, copy=copy, lacking=lacking)
+        compared = () if self.plan is None else self.gradients().compared_by(self.plan.compared)
+        return Destination(
+            state, self.journal.large, saves, behind=behind, copy=copy, lacking=lacking, compared=compared
+        )
 
     def _own_copy(self, *, behind: bool) -> OwnCopy | None:
         """Return what the lost rank has copied of its own tensors for where tensors arrive; None where that is not needed."""

@@ -53,12 +53,12 @@ def put_state(
     innermost: FrameType,
     *,
     at_gate: bool = False,
-) -> frozenset[int]:
+) -> StateRebuild:
     """Put the state into this process's objects.
 
     `trees`: of modules, as the lost rank's set-up had made them. `at_gate`: this process has drawn the step's items itself.
 
-    Returns the nodes that are not carried, as `StateRebuild.left`. Raises StateMismatchError.
+    Returns what has become of the nodes. Raises StateMismatchError.
     """
     nodes = decode(state.nodes)
     loaders, draw = state.loaders, state.draw
@@ -90,7 +90,7 @@ def put_state(
         fill_where_alike(rebuild, node, generator)
     if loaders is not None and not state.is_passed:
         rebuild.check_complete()
-    return rebuild.left
+    return rebuild
 
 
 def _lead_cycle(

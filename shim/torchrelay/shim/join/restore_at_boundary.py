@@ -29,7 +29,7 @@ def arrive(engine: Engine, goal: Goal, activation: Activation) -> frozenset[int]
     _check_item(activation.item, journal.links[-1].mark)
     process_group.be_member_of(journal.groups, registry.unconnected)
     engine.fetching.learn(journal.fetching)
-    left = put_state(engine, goal.trees, Recorded.at_boundary(journal), activation.frame)
+    left = put_state(engine, goal.trees, Recorded.at_boundary(journal), activation.frame).left
     engine.trees.data_origins.number_rest()
     if any(link.head for link in journal.links[:-1]):
         engine.writer.trees_of_heads = goal.trees

@@ -6,6 +6,8 @@ import sys
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.protocol.messages import Transferred
 from torchrelay.shim.adapters import dynamo
@@ -26,7 +28,7 @@ from torchrelay.shim.journal.script_modules import script_frames
 from torchrelay.shim.step import boundary_proof
 from torchrelay.shim.step.left_loops import HeadsToPass
 from torchrelay.shim.tensors.inference import outside_inference
-from torchrelay.shim.tensors.taint import Watch
+from torchrelay.shim.tensors.taint import MADE, Watch
 
 if TYPE_CHECKING:
     from torchrelay.shim.set_up.staging import Staging
@@ -53,6 +55,8 @@ class ShadowStep:
         self._destination: Destination | None = None
         self.tail: CatchUp | None = None
         self._own_update: OwnUpdate | None = None
+        self._unread: dict[str, torch.Tensor] = {}
+        """What the lost rank's step had made for itself and is not known here, by path."""
         self._heads = HeadsToPass()
 
     # Up to the gate, and in place of the update.
@@ -72,8 +76,10 @@ class ShadowStep:
             )
         check_answered(self._engine)
         nodes = self._gate.on(self._journal)
-        left = put_state(self._engine, self._trees, Recorded(nodes), frame, at_gate=True)
-        boundary_proof.check_at_gate(self._engine, nodes, self._trees, frame, left)
+        rebuild = put_state(self._engine, self._trees, Recorded(nodes), frame, at_gate=True)
+        boundary_proof.check_at_gate(self._engine, nodes, self._trees, frame, rebuild.left)
+        there = {f"{MADE}{path}": rebuild.objects[number] for path, number in self._gate.unread}
+        self._unread = {path: tensor for path, tensor in there.items() if isinstance(tensor, torch.Tensor)}
         rng.restore(self._gate.rng)
         self._own_update = OwnUpdate(self._engine.writer.walk(script_frames(frame)))
 
@@ -126,11 +132,12 @@ class ShadowStep:
 
     def _watch_to_the_end(self, destination: Destination) -> None:
         """Watch that nothing is written again which the donor wrote after its last step: it has done all that is left to do."""
-        gradients = destination.own_gradients()
-        watch = Watch(
-            {**gradients, **destination.tensors()}, gradients.keys() - destination.known_gradients(), strict=True
-        )
-        watch.__enter__()
+        self._watch_on(destination).__enter__()
+
+    def _watch_on(self, destination: Destination) -> Watch:
+        """Return a watch on what may not be written to, or not be read, once this process is the rank."""
+        own = {**destination.own_gradients(), **self._unread}
+        return Watch({**own, **destination.tensors()}, own.keys() - destination.known_gradients(), strict=True)
 
     # Through the rest of a step that the donor is through with.
 
@@ -148,8 +155,8 @@ class ShadowStep:
         self.tail = CatchUp(
             destination.tensors(),
             self._late,
-            gradients,
-            missing,
+            {**gradients, **self._unread},
+            missing.union(self._unread),
             at_head=at_head,
             replaced=destination.has_before,
             carried=destination.carried(),
@@ -192,9 +199,7 @@ class ShadowStep:
         with outside_inference():
             self._catch_up(sys._getframe(1))
         if not at_donor:  # the donor has written already whatever this step still writes past torch's counts
-            gradients = destination.own_gradients()
-            missing = gradients.keys() - destination.known_gradients()
-            self._engine.collective_side.forbid(Watch({**gradients, **destination.tensors()}, missing, strict=True))
+            self._engine.collective_side.forbid(self._watch_on(destination))
         return True
 
     def _catch_up(self, innermost: FrameType) -> None:

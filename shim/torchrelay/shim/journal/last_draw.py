@@ -27,6 +27,7 @@ from torchrelay.shim.capture.state.random_below import GENERATORS
 from torchrelay.shim.capture.state.shared import copy_of_places
 from torchrelay.shim.capture.values import item_mark, read_files, small
 from torchrelay.shim.capture.values.alike import alike
+from torchrelay.shim.capture.values.base_types import length_of
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.journal.payload import LoaderRecord
 
@@ -144,7 +145,7 @@ def _takes_part(value: Any) -> bool:
     if kind is Kind.LOADER:
         return any(own is not None for own in loader_own(value).values())
     if kind in _CONTAINERS:
-        return len(value) <= MOST_ITEMS
+        return length_of(value) <= MOST_ITEMS
     if kind is Kind.NDARRAY:
         return bool(value.nbytes <= small.SMALL_BYTES and value.dtype.kind != "O")
     if kind is Kind.TENSOR:

@@ -245,6 +245,8 @@ class GateJournal(NamedTuple):
     gate is behind that loop."""
     unproven: tuple[tuple[str, int], ...] = ()
     """As FirstWrites.at_gate."""
+    unread: tuple[tuple[str, int], ...] = ()
+    """Paths and nodes of tensors of the step that are not in here either, and that no step was seen to read later."""
 
     def plain(self) -> Plain:
         boundary, node_count, nodes, rng, *rest = self

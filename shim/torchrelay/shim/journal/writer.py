@@ -411,9 +411,9 @@ class Writer:
         engine.updates.effects.at_gate(state)
         known = commit.state.index
         large = state.large
-        fresh = (
-            {path: small.why_not_taken(t) for path, t in sorted(large.items()) if id(t) not in known} if large else {}
-        )
+        made = {path: tensor for path, tensor in sorted(large.items()) if id(tensor) not in known} if large else {}
+        unread = engine.updates.reads.results.at_gate(made)
+        fresh = {path: small.why_not_taken(tensor) for path, tensor in made.items() if path not in unread}
         written = encode(state)
         others = state.renewed | state.fleeting if state.takes_over else range(len(written))
         changed = {}
@@ -429,6 +429,7 @@ class Writer:
             lost,
             engine.heads_at_gate(),
             engine.replicas.unproven_at_gate(commit),
+            tuple((path, state.index[id(made[path])]) for path in sorted(unread)),
         )
         data = record.written()
         engine.journal.write_gate(commit.boundary, data)

@@ -5,7 +5,7 @@ All of a model is gone through again only where something else stands in one of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from operator import is_
 from typing import Any
 
@@ -51,7 +51,14 @@ class TensorPlaces:
         if not self._has_values:
             return found
         now = walk()
-        return found | self._beside_models(now) | self._made_by_step(now)
+        found = found | self._beside_models(now) | self._made_by_step(now)
+        lacking = {name: tensor for name, tensor in state.large.items() if VALUE + name not in found}
+        wanted = self._wanted
+        return found | {
+            VALUE + name: tensor
+            for name, tensor in _in_their_holders(state, now, lacking)
+            if wanted is None or VALUE + name in wanted
+        }
 
     def _beside_models(self, state: HostState) -> dict[str, torch.Tensor]:
         wanted = self._wanted
@@ -99,6 +106,24 @@ class TensorPlaces:
         self.beside = {path: there[path] for path in others if path.partition(".")[0] in models}
         self._contents = [(box, tuple(box)) for box in (*_of_models(state, models), *_owned(state))]
         self._places = [*_of_optimizers(state, {*self._found})]
+
+
+def _in_their_holders(
+    head: HostState, now: HostState, large: Mapping[str, torch.Tensor]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield name and tensor of what stands where these stood at the head: functions under way lead there by other names."""
+    for name, tensor in large.items():
+        node = head.nodes[head.index[id(tensor)]]
+        number = now.index.get(id(head.nodes[node.parent].obj))
+        edges = () if number is None else now.nodes[number].edges
+        there = next((value for key, value in edges if _are_one_key(key, node.key)), None)
+        if isinstance(there, torch.Tensor) and not there.is_meta:
+            yield name, there
+
+
+def _are_one_key(key: Any, other: Any) -> bool:
+    """Return whether these are one key, without asking a class of the script's."""
+    return key is other or (type(key) is type(other) and type(key) in (str, int) and key == other)
 
 
 def _of_models(state: HostState, models: set[str]) -> Iterator[Any]:

@@ -139,6 +139,7 @@ class TakingBoundaries:
         engine.updates.states.at_boundary(state)
         engine.updates.writes.at_boundary(state)
         engine.updates.effects.at_boundary(state)
+        engine.updates.reads.results.at_boundary(state)
         engine.replicas.at_boundary(commit)
         if engine.keeper is not None:
             engine.keeper.at_boundary(commit)

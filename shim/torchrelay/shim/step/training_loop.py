@@ -187,6 +187,9 @@ class TrainingLoop:
         if all(around_step.index(site) < depth for site in known):
             self._tracker.boundary_sites -= known
             self._tracker.boundary_sites.add(activation.site)
+            if latest is not None and (activation.heads, activation.steps) == (2, 1):
+                # The one gate of the loop that stood in was in this loop's first iteration, and so were the updates behind it.
+                self._early.go_on_in(activation.site, latest.activation.site)
             self.around |= {a.site for a in self._tracker.stack[: depth + 1]}
 
     def _take_together(self, activation: Activation, latest: BoundarySnapshot) -> None:

@@ -15,6 +15,8 @@ from torchrelay.shim.tensors.exact_copies import ExactCopies, Overwritten
 from torchrelay.shim.tensors.memory_ranges import MemoryRanges
 from torchrelay.shim.tensors.tensor_versions import version_of, versions_of
 
+MADE = "made."
+"""What the names of sources begin with that a step has made for itself."""
 ABOUT_FORM = frozenset(
     {"__len__", "__hash__", "size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset"}
     | {
@@ -327,6 +329,8 @@ class Watch(FollowingMode):
         if not late:
             return ""
         path = self._names[(late & -late).bit_length() - 1]
+        if path.startswith(MADE):
+            return f"{path.removeprefix(MADE)}, which it has made for itself,"
         return "gradients" if path.startswith("gradient") else f"{path}, which it writes to,"
 
 

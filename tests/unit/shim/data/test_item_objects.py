@@ -73,3 +73,17 @@ def test_long_lists_of_numbers_are_copied_and_not_looked_through() -> None:
 
 def test_an_item_that_leads_to_too_many_is_given_again_as_it_is() -> None:
     assert objects_in([SimpleNamespace(n=n) for n in range(item_objects.MOST_OBJECTS + 1)]) == item_objects.NONE
+
+
+class Unsized(tuple[Any, ...]):
+    """As graph libraries have them: a pair that is no sequence to its users."""
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+
+def test_a_tuple_of_the_script_s_is_not_asked_for_its_length() -> None:
+    sample = SimpleNamespace(text="a")
+    noted = objects_in([Unsized((sample, 1)), SimpleNamespace(parts=Unsized((1, 2)))])
+    assert [held.obj for held in noted.objects][-1] is sample
+    assert len(noted.objects) == 2

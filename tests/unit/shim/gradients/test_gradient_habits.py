@@ -6,8 +6,9 @@ import torch
 from support.host_state import take
 
 from torchrelay.shim.gradients.gradient_habits import Habits
-from torchrelay.shim.gradients.gradient_record import Learned
+from torchrelay.shim.gradients.gradient_record import GradientRecord, Learned
 from torchrelay.shim.gradients.kept_gradients import KeptGradients
+from torchrelay.shim.gradients.noted_gradient import Fate, NotedGradient
 
 
 def test_habits_follow_parameters_that_are_called_otherwise() -> None:
@@ -16,6 +17,23 @@ def test_habits_follow_parameters_that_are_called_otherwise() -> None:
     habits.rename({"a": "b", "b": "c"})
     assert (habits.kept, habits.dropped, habits.zeroed) == ({"b"}, {"c", "d"}, set())
     assert habits.learned() == Learned(("b",), ("c", "d"), (), (("c", 1),))
+
+
+def test_a_comparison_tells_of_gradients_that_were_kept_by_then_under_these_names() -> None:
+    habits = Habits()
+    habits.at_boundary(3)
+    found = NotedGradient("a", torch.zeros(1), torch.zeros(1), 0)
+    found.fate = Fate.ADDED
+    habits.learn({"a": found})
+    habits.at_boundary(4)
+    record = GradientRecord(("a",), learned=habits.learned())
+    assert [record.compared_by(boundary) for boundary in (3, 4, 8)] == [frozenset(), {"a"}, {"a"}]
+    taken_over = Habits()
+    taken_over.take_over(habits.learned())
+    assert taken_over.learned().kept_at == 4
+    habits.at_boundary(9)
+    habits.rename({"a": "b"})
+    assert habits.learned().kept_at == 9
 
 
 def test_a_model_that_comes_before_others_does_not_get_their_habits() -> None:

@@ -201,3 +201,22 @@ def test_a_gradient_that_the_lost_rank_has_copied_alone_is_not_the_donors() -> N
     model.weight.grad = None
     with pytest.raises(StateMismatchError, match=r"gradient of module0\.weight"):
         destination.put_copied_gradients()
+
+
+@pytest.mark.parametrize(
+    ("compared", "left"), [((), {"module0.weight", "module0.bias"}), (("module0.weight",), {"module0.bias"})]
+)
+def test_a_gradient_that_ranks_hold_alike_is_the_donors_where_its_parameter_is_copied(
+    compared: tuple[str, ...], left: set[str]
+) -> None:
+    model = torch.nn.Linear(2, 2)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    copy = OwnCopy({"module0.weight": torch.full((2, 2), 3.0), "module0.bias": torch.zeros(2)})
+    destination = Destination(take({"m": model}), (), {}, copy=copy, compared=compared)
+    given = {f"{device.GRADIENT}module0.{name}": torch.empty_like(p) for name, p in model.named_parameters()}
+    for tensor in destination.place(infos_of(given)).values():
+        tensor.fill_(1.0)
+    assert destination.put_gradients(GradientRecord()) == left
+    assert model.weight.grad is not None
+    assert model.weight.grad.tolist() == [[float(bool(compared))] * 2] * 2

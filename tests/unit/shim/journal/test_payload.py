@@ -72,7 +72,7 @@ FULL = BOUNDARY._replace(
     since=3,
     fetching=(2, (("Trainer", "taken"),), (("Trainer", "fetched"),)),
 )
-GATE = payload.GateJournal(4, 2, {1: b"node"}, STATE, ("log",), ("z",), 8, (("module0.w", 3),))
+GATE = payload.GateJournal(4, 2, {1: b"node"}, STATE, ("log",), ("z",), 8, (("module0.w", 3),), (("kept", 1),))
 
 
 def written(record: payload.BoundaryJournal | payload.GateJournal) -> bytes:

@@ -120,6 +120,27 @@ def test_all_of_a_small_state_is_copied_until_somebody_says_what_is_the_ranks_ow
     assert not [*tmp_path.rglob("tensors*")], "its memory is given back"
 
 
+@pytest.mark.parametrize("is_told", [False, True])
+@pytest.mark.parametrize("is_bound_anew", [False, True])
+def test_what_the_function_that_updates_calls_otherwise_is_copied_by_its_name_at_the_head(
+    is_told: bool, is_bound_anew: bool, job: Job, tmp_path: Path
+) -> None:
+    bank = SimpleNamespace(rows=torch.zeros(20_000))
+    job.more["parts"] = {"bank": bank}
+    job.head()
+    path = next(path for path in job.own.carried if path.endswith("rows"))
+    if is_told:
+        job.own.assign([path])
+        job.head()
+
+    def bind() -> None:
+        bank.rows = bank.rows + 1 if is_bound_anew else bank.rows.fill_(1.0)
+        job.more = {"held": bank, **job.more}
+
+    job.update(bind)
+    assert behind_update(tmp_path, job.boundary + 1, path)[:2] == [1.0, 1.0]
+
+
 def test_an_unprotected_rank_gives_memory_back_and_holds_no_tensor(job: Job, tmp_path: Path) -> None:
     job.more["held"] = torch.zeros(20_000)
     job.head()

@@ -24,7 +24,7 @@ from torch.utils.data import IterableDataset
 from torchrelay.shim.adapters.raw_memory.list_pointers import pointers
 from torchrelay.shim.capture.state.host_state import Deep
 from torchrelay.shim.capture.state.parts import attributes, dataset_parts, loader_own, own_attributes
-from torchrelay.shim.capture.values.base_types import deque_items, dict_items, fields, list_items, set_items
+from torchrelay.shim.capture.values.base_types import deque_items, dict_items, fields, length_of, list_items, set_items
 from torchrelay.shim.capture.values.by_identity import ByIdentity, held
 from torchrelay.shim.capture.values.by_value import is_importable
 from torchrelay.shim.capture.values.kinds import DATA, Kind, kind_of
@@ -89,7 +89,7 @@ def _is_light(value: Any) -> bool:
         return is_importable(value)
     if kind is Kind.MODULE:
         return _is_transform(value)
-    return kind in _MARKS and (kind not in _ITEMS or len(value) <= _LONG)
+    return kind in _MARKS and (kind not in _ITEMS or length_of(value) <= _LONG)
 
 
 def _is_transform(module: Any) -> bool:
@@ -253,7 +253,7 @@ class _Mark:
         try:
             return self._of(value, kind)
         except OverflowError:
-            return kind, id(value), len(value) if kind in _ITEMS else 0
+            return kind, id(value), length_of(value) if kind in _ITEMS else 0
 
     def _of(self, value: Any, kind: Kind) -> Any:
         if kind is Kind.PLAIN:
@@ -345,7 +345,7 @@ def ways_to_data_sets(outer: Any) -> dict[Deep, Any]:
             kind = kind_of(type(value))
             if kind not in (Kind.LIST, Kind.TUPLE, Kind.DICT):
                 items: Any = {(): value}
-            elif len(value) > _LONG:
+            elif length_of(value) > _LONG:
                 continue
             else:
                 items = _ITEMS[kind](value)

@@ -16,7 +16,7 @@ from torch.utils import data as torch_data
 from torchrelay.shim.capture.iteration import generator_states
 from torchrelay.shim.capture.state.parts import attributes, dataset_parts
 from torchrelay.shim.capture.values import callables
-from torchrelay.shim.capture.values.base_types import file_of
+from torchrelay.shim.capture.values.base_types import file_of, length_of
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
 from torchrelay.shim.tensors.tensor_versions import version_of
 
@@ -71,8 +71,8 @@ class _Marker(pickle.Pickler):
                 return "fixed", id(obj)
             self._functions.add(id(obj))
             return "function", id(obj), obj.__defaults__, obj.__kwdefaults__, vars(obj), [*_cells(obj)]
-        if isinstance(obj, (list, dict, set, tuple)) and len(obj) > _LONG:
-            return "long", id(obj), len(obj)
+        if isinstance(obj, (list, dict, set, tuple)) and length_of(obj) > _LONG:
+            return "long", id(obj), length_of(obj)
         if isinstance(obj, torch_data.DataLoader):
             return "fixed", id(obj)
         if getattr(obj, "nbytes", 0) > _LARGE_BYTES and not isinstance(obj, (bytes, bytearray)):
@@ -207,7 +207,7 @@ def of_plain_variables() -> dict[Where, bytes]:
     found = {}
     for where, value in variables():
         told = value
-        if is_container(value) and len(value) <= _LONG:
+        if is_container(value) and length_of(value) <= _LONG:
             told = content_of(value)
             items = (*value, *value.values()) if isinstance(value, dict) else told
             if not ATOMS.issuperset(map(type, items)):

@@ -6,6 +6,7 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.state.host_state import Definition, HostState, StateNode
 from torchrelay.shim.capture.values import small
+from torchrelay.shim.capture.values.base_types import length_of
 from torchrelay.shim.capture.values.kinds import GONE
 from torchrelay.shim.tensors.tensor_versions import version_of, versions_of
 
@@ -25,7 +26,7 @@ def check_large_untouched(state: HostState) -> None:
 def undo(state: HostState) -> None:
     """Give every mutable object the content that it had at the boundary. Names rebound since mean their old objects again."""
     check_large_untouched(state)
-    grown = [path for obj, length, path in state.bulk if len(obj) != length]
+    grown = [path for obj, length, path in state.bulk if length_of(obj) != length]
     if grown:
         raise StateMismatchError(f"taken for data, but changed since the boundary: {', '.join(grown[:5])}")
     for node in state.nodes:

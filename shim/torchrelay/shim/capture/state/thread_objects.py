@@ -19,7 +19,7 @@ from torchrelay.shim.adapters.cpython.csv_readers import lines_of
 from torchrelay.shim.capture.state.parts import attributes, numpy_random_state
 from torchrelay.shim.capture.values import callables
 from torchrelay.shim.capture.values.alike import alike
-from torchrelay.shim.capture.values.base_types import dict_items, list_items, tuple_items
+from torchrelay.shim.capture.values.base_types import dict_items, length_of, list_items, tuple_items
 from torchrelay.shim.capture.values.kept import KEPT
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.script.hidden_frames import is_ours
@@ -286,9 +286,9 @@ def _below(obj: Any) -> list[tuple[Any, Any]] | None:
     if kind in _WITH_ATTRIBUTES:
         return [*attributes(obj).items()]
     if kind in (Kind.LIST, Kind.TUPLE, Kind.DEQUE, Kind.SET):
-        return [] if len(obj) > _MOST_ITEMS else [*enumerate(_items(obj))]
+        return [] if length_of(obj) > _MOST_ITEMS else [*enumerate(_items(obj))]
     if kind is Kind.DICT:
-        return [] if len(obj) > _MOST_ITEMS else [*dict_items(obj).items()]
+        return [] if length_of(obj) > _MOST_ITEMS else [*dict_items(obj).items()]
     if kind is Kind.GENERATOR:
         frame = obj.gi_frame
         return [] if frame is None or obj.gi_running else [*frames.read_locals(frame).items()]

@@ -14,6 +14,7 @@ from types import BuiltinFunctionType, MappingProxyType, WrapperDescriptorType
 from typing import Any
 
 _ORDERED = collections.OrderedDict
+_SIZED = (tuple, list, dict, set, frozenset, collections.deque)
 _MISSING = object()
 _POINTER_BYTES = tuple.__itemsize__
 
@@ -49,6 +50,12 @@ def _are_the_same_keys(mine: Mapping[Any, Any], others: Mapping[Any, Any]) -> bo
     """Return whether the keys are the same, in the same order. Keys of the script's own classes are not asked."""
     pairs = zip(mine, others)
     return len(mine) == len(others) and all(a is b or (type(a) is type(b) is str and a == b) for a, b in pairs)
+
+
+def length_of(obj: Any) -> int:
+    """Return how many items a container has, whatever its class says of `len`."""
+    base: Any = next((base for base in _SIZED if issubclass(type(obj), base)), None)
+    return len(obj) if base is None else int(base.__len__(obj))
 
 
 def get_item(obj: Any, key: Any, default: Any) -> Any:

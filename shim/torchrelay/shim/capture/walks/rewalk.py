@@ -42,6 +42,7 @@ from torchrelay.shim.capture.state.parts import (
     global_names,
 )
 from torchrelay.shim.capture.state.traces import WITHOUT_NODE, forget, forget_large
+from torchrelay.shim.capture.values.base_types import length_of
 from torchrelay.shim.capture.values.kinds import FRAME, GLOBALS, GONE, LIST, PLAIN, TENSOR, Kind, kind_of
 from torchrelay.shim.capture.values.long_list import LONG
 from torchrelay.shim.capture.values.small import TensorValue, is_small
@@ -112,7 +113,7 @@ class Rewalk(Walk):
         with self.trees.reads.ahead(self._to_read(on_device)):
             self._to_look_at += on_device
             self._look_at_all()
-            if self._base.bulk and any(len(obj) != length for obj, length, _ in self._base.bulk):
+            if self._base.bulk and any(length_of(obj) != length for obj, length, _ in self._base.bulk):
                 raise WalkAnew
             if self._base.sizes != [*map(len, self._base.spaces)]:
                 raise WalkAnew

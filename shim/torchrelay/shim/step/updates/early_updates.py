@@ -43,6 +43,11 @@ class EarlyUpdates:
             self.turns[site] = now
         return now[0] != before
 
+    def go_on_in(self, site: str, before: str) -> None:
+        """Count for the loop of `site` what was learned in its first iteration, while the loop of `before` stood in for it."""
+        if before in self.turns:
+            self.turns.setdefault(site, self.turns[before])
+
     def before_gate(self, site: str) -> int:
         return self.turns.get(site, (0, 0))[0]
 

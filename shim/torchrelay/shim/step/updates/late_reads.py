@@ -20,7 +20,8 @@ from torchrelay.shim.adapters.tensors.following_mode import is_ours
 from torchrelay.shim.capture.models import device
 from torchrelay.shim.observe.origins import SourcePlace, call_site
 from torchrelay.shim.step.step_state import StepPosition
-from torchrelay.shim.tensors.taint import Watch
+from torchrelay.shim.step.updates.unread_results import UnreadResults
+from torchrelay.shim.tensors.taint import ABOUT_FORM, MADE, Watch, tensors_of
 from torchrelay.shim.tensors.tensor_versions import version_of
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 _FIRST_UPDATES = 4
 """Followed behind a process's first updates, and behind those whose number is a power of two."""
 _MOST_STEPS = 16
+
+_WITHOUT_CONTENT = ABOUT_FORM | {"__get__", "__set__"}
+"""Functions that read no content: attributes of a tensor are known by their memory."""
 
 _ABOVE = 3
 """Frames from the one that notes a read to the script's."""
@@ -43,7 +47,7 @@ class LateRead(NamedTuple):
 
 
 class _Following(Watch):
-    """Note what is read, and which writes torch counts."""
+    """Note what is read, and which writes torch counts. `made`: sources whose names begin with MADE; `used`: those used so far."""
 
     def __init__(self, sources: Mapping[str, torch.Tensor]) -> None:
         super().__init__(sources)
@@ -52,12 +56,18 @@ class _Following(Watch):
         self._counted: dict[int, int] = {}
         """By content that a counted write has left, the version that the tensor had then."""
         self._reads: dict[tuple[str, int], SourcePlace] = {}
+        self.made = {name: tensor for name, tensor in sources.items() if name.startswith(MADE)}
+        self.used: set[str] = set()
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if torch.compiler.is_compiling() or is_ours(sys._getframe(1)):
             return func(*args, **(kwargs or {}))
+        if self.made and getattr(func, "__name__", "") not in _WITHOUT_CONTENT:
+            found = (self._sources_of(tensor) for tensor in tensors_of((args, kwargs)))
+            names = (self._names[number] for numbers in found for number in numbers)
+            self.used.update(name.removeprefix(MADE) for name in names if name in self.made)
         return super().__torch_function__(func, types, args, kwargs)
 
     def _check(self, name: str, bits: int) -> None:
@@ -82,7 +92,7 @@ class _Following(Watch):
         """
         unknown = 0
         for content, path in enumerate(self._names):
-            if not path or path in given:
+            if not path or path in given or path.startswith(MADE):
                 continue
             if content < self._first:
                 is_known = path not in late and self.is_at_home(path)
@@ -106,6 +116,7 @@ class LateReads:
         """By path, the sizes of the tensors that were read so."""
         self.is_found = False
         """Whether there were such reads of more than is copied."""
+        self.results = UnreadResults()
 
     def updated(self) -> None:
         """Right after the last update of a step: follow the rest of it, if it is time."""
@@ -113,7 +124,8 @@ class LateReads:
         assert engine.commit is not None
         state = engine.commit.state
         given = {*engine.updates.as_updated(), *(engine.own.carried if engine.own is not None else ())}
-        self.begin(lambda: {p: t for p, t in device.whole(state, state.roots).items() if p not in given})
+        made = {f"{MADE}{path}": tensor for path, tensor in self.results.made.items()}
+        self.begin(lambda: {p: t for p, t in device.whole(state, state.roots).items() if p not in given} | made)
 
     def at_head(self) -> None:
         """At the next boundary, before anything is done there: say what was read, if the step was followed to its end."""
@@ -152,6 +164,7 @@ class LateReads:
         self.drop()
         if watch is None or dynamo.compilations():
             return
+        self.results.followed({name.removeprefix(MADE): tensor for name, tensor in watch.made.items()}, watch.used)
         found = watch.read_unknown(late, given)
         sources = {read.path: watch.source(read.path) for read in found}
         self._read_bytes.update((path, local(source).nbytes) for path, source in sources.items())
@@ -160,7 +173,8 @@ class LateReads:
             told(found[0])
 
     def drop(self) -> None:
-        """Follow the step no longer."""
+        """Follow the step no longer, and let go of what it has made."""
+        self.results.drop()
         if self._watch is not None and self._watch.is_on():  # else later
             self._watch.__exit__(None, None, None)
             self._watch = None

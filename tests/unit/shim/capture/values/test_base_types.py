@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from torchrelay.shim.capture.values.base_types import put_dict_items
+from torchrelay.shim.capture.values.base_types import length_of, put_dict_items
 
 
 @pytest.mark.parametrize("cls", [dict, collections.OrderedDict])
@@ -22,3 +22,11 @@ def test_items_come_in_the_order_that_they_are_given_in(cls: Any) -> None:
     there = cls(a=1, b=2, c=3)
     put_dict_items(there, {"c": 1, "d": 2})
     assert [*there.items()] == [("c", 1), ("d", 2)]
+
+
+def test_the_length_of_a_container_is_what_it_holds_whatever_its_class_says() -> None:
+    class Few(list[int]):
+        def __len__(self) -> int:
+            raise NotImplementedError
+
+    assert [length_of(each) for each in (Few([1, 2]), {1: 2}, (1, 2, 3), frozenset({1}), b"ab")] == [2, 1, 3, 1, 2]

@@ -161,3 +161,60 @@ def books_in_two_tongues(folder: Path) -> None:
     (folder / "books").mkdir()
     rows = [{"id": str(n), "translation": {"en": text(8, n), "it": text(7, 500 + n)}} for n in range(80)]
     (folder / "books" / "train.jsonl").write_text("\n".join(json.dumps(row) for row in rows) + "\n")
+
+
+MPI = '''"""What a program asks of MPI, answered from what torchrun says."""
+
+import os
+
+
+class World:
+    rank = int(os.environ["RANK"])
+    size = int(os.environ["WORLD_SIZE"])
+
+    def Get_rank(self):
+        return self.rank
+
+    def Get_size(self):
+        return self.size
+
+    def bcast(self, value, root=0):
+        return value
+
+
+COMM_WORLD = World()
+'''
+
+
+def ranks_by_mpi(folder: Path) -> None:
+    """Make a module in MPI's place, which no program that torchrun starts can have."""
+    (folder / "mpi4py").mkdir()
+    (folder / "mpi4py" / "__init__.py").write_text("")
+    (folder / "mpi4py" / "MPI.py").write_text(MPI)
+
+
+def crawled_pages(folder: Path) -> None:
+    """Make texts with their addresses, as C4 has them."""
+    from tiny_data import text
+
+    (folder / "c4").mkdir()
+    for part, count in (("train", 240), ("validation", 8)):
+        rows = [
+            {"text": text(12 + n % 9, 700 + n), "timestamp": "2019-04-25T12:57:54Z", "url": f"page{n}"}
+            for n in range(count)
+        ]
+        (folder / "c4" / f"{part}.jsonl").write_text("\n".join(json.dumps(row) for row in rows) + "\n")
+
+
+def asked_model(folder: Path) -> None:
+    """Make a tiny model that is asked and answers, with the way in which talks are written down for it."""
+    from tiny_data import tiny_llama
+    from transformers import AutoTokenizer
+
+    tiny_llama(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder / "model")
+    tokenizer.chat_template = (
+        "{% for message in messages %}{{ message['role'] + ': ' + message['content'] + ' ' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ 'the: ' }}{% endif %}"
+    )
+    tokenizer.save_pretrained(folder / "model")

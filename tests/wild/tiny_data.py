@@ -494,6 +494,9 @@ MAKERS = {
         tiny_arrivals.weather_of_old,
         tiny_arrivals.hours_to_tell,
         tiny_arrivals.books_in_two_tongues,
+        tiny_arrivals.ranks_by_mpi,
+        tiny_arrivals.crawled_pages,
+        tiny_arrivals.asked_model,
     )
 }
 

@@ -218,3 +218,28 @@ def asked_model(folder: Path) -> None:
         "{% if add_generation_prompt %}{{ 'the: ' }}{% endif %}"
     )
     tokenizer.save_pretrained(folder / "model")
+
+
+def pictures_to_adapt(folder: Path) -> None:
+    """Make pictures with captions in a folder that says how often each is shown, and a Stable Diffusion model for them."""
+    import torch
+    from diffusers import AutoencoderKL, UNet2DConditionModel
+    from PIL import Image
+    from tiny_data import WORDS
+    from tiny_sets import tiny_stable_diffusion
+
+    tiny_stable_diffusion(folder)
+    torch.manual_seed(177)
+    AutoencoderKL(block_out_channels=(4, 4, 4, 4), norm_num_groups=2, latent_channels=4,
+        down_block_types=("DownEncoderBlock2D",) * 4, up_block_types=("UpDecoderBlock2D",) * 4,
+    ).save_pretrained(folder / "model" / "vae")  # fmt: skip
+    UNet2DConditionModel(
+        sample_size=8, block_out_channels=(32, 32, 32, 32), attention_head_dim=2, cross_attention_dim=16
+    ).save_pretrained(folder / "model" / "unet")
+    draw = np.random.default_rng(177)
+    place = folder / "train" / "2_thing"
+    place.mkdir(parents=True)
+    for n in range(16):
+        Image.fromarray(draw.integers(0, 255, (64, 64, 3), dtype=np.uint8)).save(place / f"{n:02}.png")
+        words = [WORDS[int(word)] for word in draw.choice(len(WORDS), 4, replace=False)]
+        (place / f"{n:02}.txt").write_text(", ".join(("thing", *words)))

@@ -497,6 +497,7 @@ MAKERS = {
         tiny_arrivals.ranks_by_mpi,
         tiny_arrivals.crawled_pages,
         tiny_arrivals.asked_model,
+        tiny_arrivals.pictures_to_adapt,
     )
 }
 

@@ -58,6 +58,7 @@ from torchrelay.shim.capture.state.tags import (
 from torchrelay.shim.capture.values import by_value
 from torchrelay.shim.capture.values.array_windows import Window
 from torchrelay.shim.capture.values.base_types import make_tuple, same_elements, tuple_items
+from torchrelay.shim.capture.values.callables import ElementOf, of_class
 from torchrelay.shim.capture.values.item_mark import TakenItems
 from torchrelay.shim.capture.values.kinds import DATA, Kind, kind_of
 from torchrelay.shim.capture.values.replay_point import ABSENT
@@ -317,6 +318,8 @@ class StateRebuild:
         node = self._nodes[number]
         if node.kind is Kind.OPTIMIZER_STATE:
             parent = self.there(node.parent)  # it tells which parameter is at a place
+        if type(key) is ElementOf and node.kind is Kind.SET:
+            return next((e for e in of_class(parent, key.cls) if id(e) not in self._taken), ABSENT)
         return child(node.kind, parent, key)
 
     def _of_set_up(self, node: EncodedNode, there: Any) -> Any:

@@ -10,16 +10,17 @@ from __future__ import annotations
 import dis
 import enum
 import functools
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch.utils.hooks import RemovableHandle
 
 from torchrelay.shim.adapters.cpython.csv_readers import CsvReader, lines_of
 from torchrelay.shim.capture.values.array_windows import is_window
+from torchrelay.shim.capture.values.base_types import dict_items, file_of, tuple_items
 from torchrelay.shim.capture.values.base_types import fields as fields_of
-from torchrelay.shim.capture.values.base_types import file_of, tuple_items
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.capture.values.read_files import is_read
 from torchrelay.shim.script import sites
@@ -36,9 +37,32 @@ _WRAPS = {
 }
 LINES = "lines"
 """Stands for what a reader of CSV draws from, which has no name there."""
+_TORCHS_WRAPPER = "torch.nn.modules.module"
+"""Where the class is that torch puts around hooks of `load_state_dict`."""
+_KNOWN_BY_HASH = frozenset({Kind.ATTRS, Kind.OPAQUE, Kind.UNKNOWN})
 _MAY_BE_ALIAS = (FunctionType, BuiltinFunctionType, type)
-_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_HOOKS = (
+    "_forward_pre_hooks",
+    "_forward_hooks",
+    "_backward_pre_hooks",
+    "_backward_hooks",
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks",
+)
 _TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
+class ElementOf(NamedTuple):
+    """A key of a dict, or an element of a set or frozenset, that is an object: by its class, and as which one of that class.
+
+    A dict has an order; in a set objects of one class have none that another process has as well. Any of those that nothing else
+    leads to stands for any other there, since all that is state of each is put into it.
+    """
+
+    cls: str
+    number: int
 
 
 def is_users(file: Any) -> bool:
@@ -56,7 +80,7 @@ def is_users_function(function: FunctionType) -> bool:
     return is_users(function.__code__.co_filename)
 
 
-def parts(value: Any) -> Iterator[tuple[int | str, Any]]:
+def parts(value: Any) -> Iterator[tuple[int | str | ElementOf, Any]]:
     """Yield what a value stands for that is looked through.
 
     It is a tuple, a bound method or the like, an array that looks into another one, or a package's wrapper around a function of the
@@ -68,6 +92,8 @@ def parts(value: Any) -> Iterator[tuple[int | str, Any]]:
         yield from enumerate(tuple_items(value))
         if cls is not tuple and (own := fields_of(value)):
             yield "__dict__", own
+    elif issubclass(cls, frozenset):
+        yield from elements(frozenset.__iter__(value))
     elif kind is Kind.NDARRAY:
         yield "base", value.base
     elif cls is FunctionType:
@@ -90,6 +116,8 @@ def is_looked_through(value: Any) -> bool:
     kind = kind_of(type(value))
     if kind is Kind.NDARRAY:
         return is_window(value)
+    if kind is Kind.PLAIN:
+        return isinstance(value, frozenset)
     return kind in (Kind.TUPLE, Kind.THROUGH) or (kind is Kind.FUNCTION and not is_users_function(value))
 
 
@@ -114,7 +142,39 @@ def leads_to_state(value: Any) -> bool:
         return any(leads_to_state(part) for _, part in parts(value) if type(part) not in PLAIN)
     if kind is Kind.TUPLE:
         return any(leads_to_state(part) for part in tuple_items(value) if type(part) not in PLAIN)
+    if kind is Kind.PLAIN and isinstance(value, frozenset):
+        return any(True for _ in elements(frozenset.__iter__(value)))
     return kind is not Kind.OPAQUE and kind is not Kind.PLAIN
+
+
+def elements(held: Iterable[Any]) -> Iterator[tuple[ElementOf, Any]]:
+    """Yield the objects among these that may hold state. One that has a hash of its own is known by what it is, and stays so."""
+    numbers = Counter[str]()
+    for element in held:
+        cls = type(element)
+        if cls not in PLAIN and _may_hold_state(element, cls):
+            name = cls.__qualname__
+            yield ElementOf(name, numbers[name]), element
+            numbers[name] += 1
+
+
+def _may_hold_state(element: Any, cls: type) -> bool:
+    if kind_of(cls) in _KNOWN_BY_HASH and cls.__hash__ is not object.__hash__:
+        return False
+    return leads_to_state(element)
+
+
+def of_class(holder: Any, cls: str) -> list[Any]:
+    """Return the elements, or keys, of a container that are objects of a class of this name."""
+    if isinstance(holder, dict):
+        held: Iterable[Any] = dict_items(holder)
+    elif isinstance(holder, set):
+        held = set.__iter__(holder)
+    elif isinstance(holder, frozenset):
+        held = frozenset.__iter__(holder)
+    else:
+        return []
+    return [element for key, element in elements(held) if key.cls == cls]
 
 
 def is_hidden(value: Any) -> bool:
@@ -230,4 +290,8 @@ def _is_users_hook(hook: Any) -> bool:
     function = hook.__func__ if isinstance(hook, MethodType) else hook
     if isinstance(function, functools.partial):
         return _is_users_hook(function.func)
-    return isinstance(function, FunctionType) and is_users_function(function)
+    if isinstance(function, FunctionType):
+        return is_users_function(function)
+    if type(function).__module__ == _TORCHS_WRAPPER:
+        return _is_users_hook(getattr(function, "hook", None))
+    return kind_of(type(function)) is Kind.ATTRS and is_users_class(type(function))

@@ -17,6 +17,7 @@ import torch
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters.cpython import frames as frame_access
 from torchrelay.shim.capture.handlers import HANDLERS
+from torchrelay.shim.capture.handlers.containers import capture_inside
 from torchrelay.shim.capture.handlers.variables import iterators_of_loops
 from torchrelay.shim.capture.models import aliases, modules
 from torchrelay.shim.capture.state import owners
@@ -129,6 +130,8 @@ class Walk:
             elif id(obj) in self._parts and not owners.is_groups(self.state, parent, key):
                 return
             capture(self, kind, obj, parent, key)
+        elif isinstance(obj, frozenset):
+            capture_inside(self, kind, obj, parent, key)
 
     def add(self, kind: Kind, obj: Any, parent: int, key: Any, content: Any) -> int:
         number = len(self.state.nodes)

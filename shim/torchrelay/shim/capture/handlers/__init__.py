@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from torchrelay.shim.capture.handlers import (
     arrays,
+    caches,
     containers,
     data,
     definitions,
@@ -32,6 +33,7 @@ from torchrelay.shim.capture.values.kinds import Kind
 
 _FAMILIES = (
     arrays,
+    caches,
     containers,
     data,
     definitions,

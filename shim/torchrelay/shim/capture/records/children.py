@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 from torchrelay.shim.adapters.cpython.csv_readers import lines_of
@@ -30,7 +31,9 @@ def child(kind: Kind, parent: Any, key: Any) -> Any:
     if type(key) is ElementOf:
         return _element(parent, key)
     if type(key) is Nth:
-        values = [*dict_items(parent).values()] if issubclass(type(parent), dict) else []
+        if not issubclass(type(parent), dict):
+            return HANDLERS[kind].child(parent, key)
+        values = [*dict_items(parent).values()]
         return values[key.place] if key.place < len(values) else ABSENT
     return HANDLERS[kind].child(parent, key)
 
@@ -50,6 +53,9 @@ def _inside(outer: Any, place: int | str | ElementOf) -> Any:
     if isinstance(place, str):
         if place == LINES:
             return lines_of(outer) or ABSENT
+        if place == callables.BEHIND:
+            found = callables.behind(outer) if isinstance(outer, MappingProxyType) else None
+            return ABSENT if found is None else found
         return ABSENT if outer is ABSENT else getattr(outer, place, ABSENT)
     if isinstance(outer, dict):
         outer = tuple(outer.values())

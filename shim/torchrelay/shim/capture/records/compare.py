@@ -53,7 +53,7 @@ MAX_DIFFERENCES = 20
 
 _MAPPINGS = frozenset(
     {Kind.FRAME, Kind.GLOBALS, Kind.ATTRS, Kind.DICT, Kind.PARAM_GROUP, Kind.OPTIMIZER, Kind.DDP, Kind.DATASET}
-    | {Kind.FUNCTION, Kind.CLASS, Kind.OPTIMIZER_STATE, Kind.LOOPS}
+    | {Kind.FUNCTION, Kind.CLASS, Kind.OPTIMIZER_STATE, Kind.LOOPS, Kind.CALLS}
 )
 _WHOLE = frozenset({Kind.ATTRS, Kind.DICT})
 """Mappings that hold nothing else than what was recorded. In the others there are names that are no state, too."""
@@ -164,9 +164,9 @@ class Comparison:
             self._mappings(was, content, whole=kind in _WHOLE)
         elif kind is Kind.OBJECT_ARRAY and then.extra != now.extra:
             self._differ((), f"of the form {then.extra}", f"of the form {now.extra}")
-        elif kind in (Kind.LIST, Kind.DEQUE, Kind.OBJECT_ARRAY):
+        elif kind in (Kind.LIST, Kind.DEQUE, Kind.OBJECT_ARRAY) or (kind is Kind.WEAK and isinstance(was, list)):
             self._sequences(was, content)
-        elif kind is Kind.SET:
+        elif kind in (Kind.SET, Kind.WEAK):
             self._sets(was, content)
         elif kind is Kind.TENSOR:
             if isinstance(was, TensorValue) and isinstance(content, LargeTensor) and self._read is not None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import dis
 import enum
 import functools
+import gc
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 from torch.utils.hooks import RemovableHandle
@@ -39,6 +40,8 @@ LINES = "lines"
 """Stands for what a reader of CSV draws from, which has no name there."""
 _TORCHS_WRAPPER = "torch.nn.modules.module"
 """Where the class is that torch puts around hooks of `load_state_dict`."""
+BEHIND = "mapping"
+"""Stands for what a view that nobody can write to looks at."""
 _KNOWN_BY_HASH = frozenset({Kind.ATTRS, Kind.OPAQUE, Kind.UNKNOWN})
 _MAY_BE_ALIAS = (FunctionType, BuiltinFunctionType, type)
 _HOOKS = (
@@ -102,6 +105,9 @@ def parts(value: Any) -> Iterator[tuple[int | str | ElementOf, Any]]:
             yield "__wrapped__", inner
     elif cls is CsvReader:
         yield LINES, lines_of(value)
+    elif cls is MappingProxyType:
+        if (inner := behind(value)) is not None:
+            yield BEHIND, inner
     else:
         for base, names in _WRAPS.items():
             if isinstance(value, base):
@@ -110,6 +116,12 @@ def parts(value: Any) -> Iterator[tuple[int | str | ElementOf, Any]]:
                     if part is not None and not (name == "__self__" and is_foreign(part)):
                         yield name, part
                 return
+
+
+def behind(view: Any) -> dict[Any, Any] | None:
+    """Return the dict that a view looks at; None of a class's attributes, which are looked at as such."""
+    found = gc.get_referents(view)
+    return found[0] if len(found) == 1 and type(found[0]) is dict and "__module__" not in found[0] else None
 
 
 def is_looked_through(value: Any) -> bool:

@@ -17,12 +17,14 @@ import sys
 import threading
 import types
 import uuid
+import weakref
 from typing import Any
 
 import torch
 import torch.distributed
 
 from torchrelay.shim.adapters.cpython import plain_iterators
+from torchrelay.shim.adapters.cpython.call_caches import CallCache
 from torchrelay.shim.adapters.cpython.csv_readers import CsvReader
 from torchrelay.shim.adapters.cpython.shared_values import is_shared_value
 from torchrelay.shim.capture.values.read_files import is_file_class
@@ -62,7 +64,6 @@ _WITHOUT_STATE = (
     types.CodeType,
     types.FrameType,
     types.TracebackType,
-    types.MappingProxyType,
     types.GenericAlias,
     types.UnionType,
     types.WrapperDescriptorType,
@@ -81,6 +82,7 @@ _THROUGH = (
     staticmethod,
     classmethod,
     property,
+    types.MappingProxyType,
     CsvReader,
 )
 """Without state of their own; what they stand for may have some."""
@@ -210,6 +212,10 @@ class Kind(enum.IntEnum):
     """A queue of Python's, such as one that a thread fills."""
     LED = 42
     """An iterator of set-up that a new process asks as often as the lost rank has."""
+    CALLS = 43
+    """What a function keeps of its calls."""
+    WEAK = 44
+    """A container that holds its keys, values or elements weakly."""
     SETTINGS = 38
     """What training has changed of the process's settings."""
 
@@ -277,6 +283,10 @@ _CONTAINERS: tuple[tuple[type, Kind], ...] = (
     (itertools.cycle, Kind.CYCLE),
     (types.GeneratorType, Kind.GENERATOR),
     (queue.Queue, Kind.QUEUE),
+    (CallCache, Kind.CALLS),
+    (weakref.WeakSet, Kind.WEAK),
+    (weakref.WeakValueDictionary, Kind.WEAK),
+    (weakref.WeakKeyDictionary, Kind.WEAK),
     *((cls, Kind.ITERATOR) for cls in plain_iterators.TYPES - {itertools.cycle}),
 )
 

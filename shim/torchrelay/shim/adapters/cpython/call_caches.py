@@ -1,7 +1,7 @@
 """Read and write what `functools.lru_cache` keeps of the calls of a function.
 
-Leans on the order in which the garbage collector is told what such a cache refers to: its type, key, result and type of each link of
-one with a size, the oldest first, the dictionary, and the function. Where it is another one, nothing is known of the cache.
+Leans on the order in which the garbage collector is told what such a cache refers to: its type, key, result and type of each link
+of one with a size, the oldest first, the dictionary, and the function. Where it is another one, nothing is known of the cache.
 One without a size is filled through its dictionary. One with a size is filled by calls: meanwhile its function returns what it is
 given, as it has other code. Seen on CPython 3.11.
 """
@@ -93,7 +93,7 @@ def _parts(cache: Any) -> tuple[list[Any], dict[Any, Any]] | None:
 def _mark() -> Any:
     """Return what Python has in a key between arguments and those by name."""
 
-    @functools.lru_cache(maxsize=None)
+    @functools.cache
     def given(**named: Any) -> None: ...
 
     given(name=0)

@@ -9,8 +9,8 @@ from torchrelay.shim.adapters.cpython.csv_readers import lines_of
 from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.state.host_state import Deep, Fields, Inside, Nth
 from torchrelay.shim.capture.state.random_below import follow
-from torchrelay.shim.capture.values.base_types import dict_items, fields, tuple_items
 from torchrelay.shim.capture.values import callables
+from torchrelay.shim.capture.values.base_types import dict_items, fields, tuple_items
 from torchrelay.shim.capture.values.callables import LINES, ElementOf
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT

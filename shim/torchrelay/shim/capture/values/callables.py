@@ -287,7 +287,7 @@ def hooks(owner: Any, names: tuple[str, ...] = _HOOKS) -> list[tuple[str, tuple[
     found = []
     for name in names:
         registered = owner.__dict__.get(name)
-        if registered and any(map(_is_users_hook, registered.values())):
+        if registered and any(map(is_users_hook, registered.values())):
             found.append((name, tuple(registered.values())))
     return found
 
@@ -295,15 +295,16 @@ def hooks(owner: Any, names: tuple[str, ...] = _HOOKS) -> list[tuple[str, tuple[
 def tensor_hooks(tensor: Any) -> bool:
     """Return whether a hook of a tensor has something of the script's behind it. These are not walked into."""
     registered = [f for name in _TENSOR_HOOKS for f in (getattr(tensor, name, None) or {}).values()]
-    return any(_is_users_hook(f) and (type(f) is not FunctionType or has_state(f)) for f in registered)
+    return any(is_users_hook(f) and (type(f) is not FunctionType or has_state(f)) for f in registered)
 
 
-def _is_users_hook(hook: Any) -> bool:
+def is_users_hook(hook: Any) -> bool:
+    """Return whether a hook is of the script: a function, a method, or an object that is called."""
     function = hook.__func__ if isinstance(hook, MethodType) else hook
     if isinstance(function, functools.partial):
-        return _is_users_hook(function.func)
+        return is_users_hook(function.func)
     if isinstance(function, FunctionType):
         return is_users_function(function)
     if type(function).__module__ == _TORCHS_WRAPPER:
-        return _is_users_hook(getattr(function, "hook", None))
+        return is_users_hook(getattr(function, "hook", None))
     return kind_of(type(function)) is Kind.ATTRS and is_users_class(type(function))

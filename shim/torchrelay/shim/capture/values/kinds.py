@@ -152,6 +152,8 @@ _TORCH_MACHINERY = (
 )
 _TORCH_STATE = ("torch.distributed.algorithms.", "torch.distributed.elastic.utils.data.")
 """Averagers of models, which count the steps, what communication hooks keep, samplers: in Python, and training changes it."""
+SIGNALS = (threading.Event, threading.Semaphore)
+"""What training sets or counts by itself is state. What threads speak by is told to the report."""
 _WORK = getattr(torch.distributed, "Work", None)
 """Not there in a torch that was built without communication."""
 
@@ -216,6 +218,8 @@ class Kind(enum.IntEnum):
     """What a function keeps of its calls."""
     WEAK = 44
     """A container that holds its keys, values or elements weakly."""
+    HELD = 45
+    """What of the script's own torch and `logging` hold for the whole process."""
     SETTINGS = 38
     """What training has changed of the process's settings."""
 
@@ -324,12 +328,12 @@ def _find(cls: type) -> Kind:  # noqa: C901 - one question after the other, in t
         return Kind.HANDLE
     if is_file_class(cls):
         return Kind.FILE
-    if cls is threading.local or issubclass(cls, contextlib.ExitStack | contextlib.AsyncExitStack):
+    if issubclass(cls, (threading.local, *SIGNALS)) or issubclass(cls, contextlib.ExitStack | contextlib.AsyncExitStack):
         return Kind.ATTRS
     if is_shared_value(cls):
         return Kind.SHARED_VALUE
     module = _module_of(cls)
-    if _is_machinery(module) and not _says_that_it_has_state(cls):
+    if is_machinery(module) and not _says_that_it_has_state(cls):
         return Kind.OPAQUE
     if module == "argparse" and cls.__name__ != "Namespace":
         return Kind.OPAQUE
@@ -375,7 +379,8 @@ def _may_have_attributes(cls: type) -> bool:
     return is_value and cls.__dictoffset__ != 0
 
 
-def _is_machinery(module: str) -> bool:
+def is_machinery(module: str) -> bool:
+    """Return whether objects of a module's classes are machinery, whose state is no training's."""
     if module.startswith(_TORCH_STATE):
         return False
     return module.split(".")[0] in _MACHINERY or module.startswith(_TORCH_MACHINERY)

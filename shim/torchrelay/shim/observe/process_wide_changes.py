@@ -24,6 +24,8 @@ class ProcessWideChanges:
         ]
         for mode in process_wide.modes():
             if callables.is_users_class(type(mode)):
-                text = f"the mode {type(mode).__qualname__} sees calls that are not the script's: no rank can be replaced"
+                text = (
+                    f"the mode {type(mode).__qualname__} sees calls that are not the script's: no rank can be replaced"
+                )
                 found.append(Gap("mode", BARS, text))
         return found

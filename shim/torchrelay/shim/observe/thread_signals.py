@@ -23,7 +23,11 @@ from torchrelay.shim.capture.values.kinds import is_machinery
 from torchrelay.shim.observe.other_threads import DrawingRank
 from torchrelay.shim.script.hidden_frames import is_ours
 
-_TOLD = ((threading.Event, ("set",)), (threading.Condition, ("notify", "notify_all")), (threading.Semaphore, ("release",)))
+_TOLD = (
+    (threading.Event, ("set",)),
+    (threading.Condition, ("notify", "notify_all")),
+    (threading.Semaphore, ("release",)),
+)
 _HEARD = (
     (threading.Event, ("wait", "is_set")),
     (threading.Condition, ("wait", "wait_for")),
@@ -41,6 +45,8 @@ def _caller() -> FrameType | None:
     if frame is None or is_ours(frame):
         return None
     name = str(frame.f_globals.get("__name__", ""))
+    if name == "threading" and frame.f_code.co_name == "run":  # the method is what a thread was begun for
+        return frame
     root = name.partition(".")[0]
     is_others = root != "__main__" and (root in sys.stdlib_module_names or root == "torch" or is_machinery(name))
     return None if is_others else frame

@@ -83,7 +83,7 @@ def is_users_function(function: FunctionType) -> bool:
     return is_users(function.__code__.co_filename)
 
 
-def parts(value: Any) -> Iterator[tuple[int | str | ElementOf, Any]]:
+def parts(value: Any) -> Iterator[tuple[int | str | ElementOf, Any]]:  # noqa: C901 - one case for each kind of value
     """Yield what a value stands for that is looked through.
 
     It is a tuple, a bound method or the like, an array that looks into another one, or a package's wrapper around a function of the

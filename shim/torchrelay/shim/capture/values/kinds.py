@@ -328,7 +328,9 @@ def _find(cls: type) -> Kind:  # noqa: C901 - one question after the other, in t
         return Kind.HANDLE
     if is_file_class(cls):
         return Kind.FILE
-    if issubclass(cls, (threading.local, *SIGNALS)) or issubclass(cls, contextlib.ExitStack | contextlib.AsyncExitStack):
+    if issubclass(cls, (threading.local, *SIGNALS)) or issubclass(
+        cls, contextlib.ExitStack | contextlib.AsyncExitStack
+    ):
         return Kind.ATTRS
     if is_shared_value(cls):
         return Kind.SHARED_VALUE

@@ -87,8 +87,10 @@ class Walk:
         of_loops = iterators_of_loops(self.trees)
         if of_loops:
             self.add(Kind.LOOPS, self.trees.loops, -1, "loops", of_loops)
-        self.add(Kind.HELD, HELD, -1, "held by the process", HELD.now())
         self.add(Kind.SETTINGS, self.trees.settings, -1, "settings of the process", self.trees.settings.changed())
+        held = HELD.now()
+        if held:
+            self.add(Kind.HELD, HELD, -1, "held by the process", held)
         for number in range(len(self.state.nodes)):
             self.push(number, self.state.nodes[number].content)
         self._work_off()

@@ -170,7 +170,7 @@ def elements(held: Iterable[Any]) -> Iterator[tuple[ElementOf, Any]]:
             numbers[name] += 1
 
 
-def _may_hold_state(element: Any, cls: type) -> bool:
+def _may_hold_state(element: Any, cls: Any) -> bool:
     if kind_of(cls) in _KNOWN_BY_HASH and cls.__hash__ is not object.__hash__:
         return False
     return leads_to_state(element)

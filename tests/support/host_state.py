@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Sequence
 from typing import Any
 
+from torchrelay.shim.adapters.parallel.module_hooks import MadeHooks
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import encode
 from torchrelay.shim.capture.records.compare import Comparison
@@ -34,9 +35,19 @@ def no_saves(save: SaveId) -> Any:
     raise AssertionError(f"nobody has begun {save}")
 
 
-def carry(source: dict[str, Any], target: dict[str, Any], trees: ModuleTrees | None = None) -> StateRebuild:
-    """What a joiner does that has built `target` where the lost rank had `source`. `trees`: what that one had walked before."""
-    rebuild = StateRebuild([], {"script": target}, no_saves, settings=ProcessSettings(), queues=FilledQueues())
+def carry(
+    source: dict[str, Any],
+    target: dict[str, Any],
+    trees: ModuleTrees | None = None,
+    *,
+    made_hooks: MadeHooks | None = None,
+) -> StateRebuild:
+    """What a joiner does that has built `target` where the lost rank had `source`. `trees`: what that one had walked before.
+
+    `made_hooks`: of the joiner, where it is put several times.
+    """
+    own = {"settings": ProcessSettings(), "queues": FilledQueues(), "made_hooks": made_hooks}
+    rebuild = StateRebuild([], {"script": target}, no_saves, **own)
     rebuild.resolve(encode.decode(pickle.loads(journal(source, trees))))
     rebuild.fill()
     return rebuild

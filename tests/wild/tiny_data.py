@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
+import tiny_arrivals
 import tiny_fields
 import tiny_guests
 import tiny_newcomers
@@ -485,6 +486,18 @@ MAKERS = {
         tiny_newcomers.scanned_bodies,
         tiny_newcomers.clicked_news,
         tiny_newcomers.warm_transformers,
+        tiny_arrivals.vessels_in_eyes,
+        tiny_arrivals.weights_of_old,
+        tiny_arrivals.token_numbers,
+        tiny_arrivals.boxes_in_lines,
+        tiny_arrivals.written_talks,
+        tiny_arrivals.weather_of_old,
+        tiny_arrivals.hours_to_tell,
+        tiny_arrivals.books_in_two_tongues,
+        tiny_arrivals.ranks_by_mpi,
+        tiny_arrivals.crawled_pages,
+        tiny_arrivals.asked_model,
+        tiny_arrivals.pictures_to_adapt,
     )
 }
 

@@ -31,6 +31,7 @@ from torchrelay.shim.observe.data_faults import DataFaults
 from torchrelay.shim.observe.device_holds import DeviceHold
 from torchrelay.shim.observe.other_processes import OtherProcesses
 from torchrelay.shim.observe.other_threads import OtherThreads
+from torchrelay.shim.observe.thread_signals import ThreadSignals
 
 if TYPE_CHECKING:
     from torchrelay.shim.capture.scripted_calls import ScriptedCalls
@@ -101,6 +102,7 @@ def install_for(engine: Engine) -> None:
     engine.draws.on_draw = engine.alive
     OtherProcesses(engine).install()
     OtherThreads(engine).install()
+    ThreadSignals(engine).install()
     own_refs.install()
     tensor_copying.watch(engine.updates.overwritten.about_to_overwrite)
     uneven_inputs.watch(functools.partial(guard.tell, engine.unprotected.joins_unevenly))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
@@ -32,6 +33,7 @@ from torchrelay.shim.capture.values.item_mark import TakenItems
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
 from torchrelay.shim.data import lead_iterators
+from torchrelay.shim.join.recorded import Recorded
 from torchrelay.shim.journal import last_draw, payload
 from torchrelay.shim.journal.script_modules import script_frames
 
@@ -47,21 +49,19 @@ _STAND = (Kind.GENERATOR, Kind.ITERATOR)
 def put_state(
     engine: Engine,
     trees: tuple[Any, ...],
-    encoded: list[bytes],
+    state: Recorded,
     innermost: FrameType,
-    loaders: dict[int, payload.LoaderRecord] | None = None,
-    draw: payload.Plain | None = None,
     *,
     at_gate: bool = False,
 ) -> StateRebuild:
     """Put the state into this process's objects.
 
-    `trees`: of modules, as the lost rank's set-up had made them. `loaders`: node -> where its iterator stands. `draw`: as
-    last_draw.WrittenDraw, of the training loop's item. `at_gate`: this process has drawn the step's items itself.
+    `trees`: of modules, as the lost rank's set-up had made them. `at_gate`: this process has drawn the step's items itself.
 
     Returns what has become of the nodes. Raises StateMismatchError.
     """
-    nodes = decode(encoded)
+    nodes = decode(state.nodes)
+    loaders, draw = state.loaders, state.draw
     rebuild = _resolved(engine, nodes, innermost, loaders, at_gate=at_gate)
     _put_bases(nodes, rebuild.objects, trees)
     if not at_gate:  # else the step that this process has done may have changed some of them
@@ -75,21 +75,20 @@ def put_state(
     _fill_early(rebuild, (loaders or {}).values())
     for number, record in (loaders or {}).items():
         there = rebuild.objects[number]
-        kind = nodes[number].kind
         if any(there is iterator for iterator in kept):
             continue
-        if kind is Kind.CYCLE:
+        if state.is_passed and _loader_for(rebuild, number, record) is ABSENT:
+            continue
+        if nodes[number].kind is Kind.CYCLE:
             _lead_cycle(engine, rebuild, number, CyclePlace(*nodes[number].content), record)
         else:
             _lead_iterator(engine, rebuild, number, record)
     if not at_gate:
         _lead_others(engine, rebuild)
-    if loaders is None:  # at an outer loop's head it can still come; at a gate this process has drawn from them itself
-        rebuild.fill(but=_STAND, can_come=not at_gate)
-        for node, generator in rebuild.each(Kind.GENERATOR) if at_gate else ():
-            fill_where_alike(rebuild, node, generator)
-    else:
-        rebuild.fill()
+    rebuild.fill(but=_STAND if loaders is None else (), can_come=state.is_passed)
+    for node, generator in rebuild.each(Kind.GENERATOR) if at_gate else ():
+        fill_where_alike(rebuild, node, generator)
+    if loaders is not None and not state.is_passed:
         rebuild.check_complete()
     return rebuild
 
@@ -97,16 +96,18 @@ def put_state(
 def _lead_cycle(
     engine: Engine, rebuild: StateRebuild, number: int, place: CyclePlace, record: payload.LoaderRecord
 ) -> None:
-    there = rebuild.objects[number]
-    loader = ABSENT
-    source = iterator_of(there)
-    if record.loader >= 0:
-        loader = rebuild.objects[record.loader]
-    elif isinstance(source, LoaderIter):
-        loader = loader_of(source)
+    loader = _loader_for(rebuild, number, record)
     if loader is ABSENT:
         raise StateMismatchError("the data loader that an itertools.cycle draws from is not where the lost rank had it")
-    lead_iterators.lead_cycle(engine.draws, there, place, record, loader)
+    lead_iterators.lead_cycle(engine.draws, rebuild.objects[number], place, record, loader)
+
+
+def _loader_for(rebuild: StateRebuild, number: int, record: payload.LoaderRecord) -> Any:
+    """Return the loader that makes the iterator here, or a cycle's; ABSENT if this process has none."""
+    loader = rebuild.objects[record.loader] if record.loader >= 0 else ABSENT
+    there = rebuild.objects[number]
+    source = iterator_of(there) if isinstance(there, itertools.cycle) else there
+    return loader_of(source, ABSENT) if loader is ABSENT and isinstance(source, LoaderIter) else loader
 
 
 def _fill_early(rebuild: StateRebuild, records: Iterable[payload.LoaderRecord | None]) -> None:
@@ -121,13 +122,10 @@ def _fill_early(rebuild: StateRebuild, records: Iterable[payload.LoaderRecord | 
 
 def _lead_iterator(engine: Engine, rebuild: StateRebuild, number: int, record: payload.LoaderRecord) -> Any:
     """Make a data loader's iterator anew, and lead it to where it stood."""
-    there = rebuild.objects[number]
-    loader = rebuild.objects[record.loader] if record.loader >= 0 else ABSENT
-    if loader is ABSENT and there is not ABSENT:
-        loader = loader_of(there, ABSENT)
+    loader = _loader_for(rebuild, number, record)
     if loader is ABSENT:
         raise StateMismatchError("a data loader's iterator is not where the lost rank had it, nor is its loader")
-    made, last = lead_iterators.rebuild(engine.draws, loader, record, there)
+    made, last = lead_iterators.rebuild(engine.draws, loader, record, rebuild.objects[number])
     rebuild.objects[number] = made
     rebuild.last[id(made)] = last
     return made

@@ -151,6 +151,8 @@ class HeadState(NamedTuple):
     """How many process groups had been named."""
     data_mark: int = -1
     """`DataOrigins.mark` of the rank there."""
+    loaders: dict[int, LoaderRecord] | None = None
+    """As in BoundaryJournal: the loop's body may draw from them before an inner loop begins."""
 
 
 class BoundaryJournal(NamedTuple):

@@ -139,7 +139,13 @@ class Writer:
                 outer.seen_within = mark if outer.seen_within is None else outer.seen_within[0], made.mark
         self.settle_data(state, activation, around=True)
         nodes = write(state)
-        return self._head_state([*nodes], rng.capture(), self._engine.saves.begun())
+        loaders = self.records_below(state, self._around(activation))
+        return self._head_state([*nodes], rng.capture(), self._engine.saves.begun(), loaders)
+
+    def _around(self, activation: Activation) -> list[Activation]:
+        """Return this running loop behind those around it."""
+        stack = self._engine.tracker.stack
+        return stack[: stack.index(activation) + 1]
 
     def settle_data(self, state: HostState, activation: Activation, *, around: bool = False) -> None:
         """Settle what is told of data at the head of a loop that was just walked: what is seen later its iterations have made."""
@@ -162,12 +168,17 @@ class Writer:
         changes.look(owners)
         changes.look_at_made([node.obj for node in state.nodes if node.kind is Kind.DATASET], state.index)
 
-    def _head_state(self, nodes: list[bytes], generators: rng.RngState, saves: Mapping[str, int]) -> bytes:
+    def _head_state(
+        self,
+        nodes: list[bytes],
+        generators: rng.RngState,
+        saves: Mapping[str, int],
+        loaders: dict[int, payload.LoaderRecord],
+    ) -> bytes:
         built = self._engine.wrapped.built
         named = process_group.named_so_far()
-        return pickled(
-            payload.HeadState(nodes, generators, dict(saves), built, named, self._engine.trees.data_origins.mark)
-        )
+        mark = self._engine.trees.data_origins.mark
+        return pickled(payload.HeadState(nodes, generators, dict(saves), built, named, mark, loaders))
 
     def _is_set_up_of(self, outermost: Activation) -> bool:
         written = self._set_up
@@ -203,8 +214,7 @@ class Writer:
         return not self._is_set_up_of(self._engine.tracker.stack[0])
 
     def boundary(self, commit: BoundarySnapshot) -> None:
-        stack = self._engine.tracker.stack
-        links = stack[: stack.index(commit.activation) + 1]
+        links = self._around(commit.activation)
         if not self._is_set_up_of(links[0]):
             self._write_set_up(commit, links)
         elif 0 <= self._young_at < commit.boundary:  # all have passed a gate in this loop
@@ -224,7 +234,7 @@ class Writer:
         nodes = encode(commit.state)
         settled = bool(self._engine.tracker.boundary_sites)
         if not settled:
-            commit.activation.head = self._head_state([*nodes], commit.rng, commit.saves)
+            commit.activation.head = self._head_state([*nodes], commit.rng, commit.saves, loaders)
         commit.head = commit.activation.head
         self.no_way_in = self._iterators(commit)
         record = payload.BoundaryJournal(

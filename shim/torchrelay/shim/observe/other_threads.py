@@ -125,6 +125,7 @@ class OtherThreads:
             return get()
         use = self._queues.use(taken_from)
         use.is_taken = True
+        use.is_polled = use.is_polled or not waits
         if use.is_given or use.is_shared or use.is_polled or not use.in_order:
             self._look(use)
             return get()
@@ -135,8 +136,7 @@ class OtherThreads:
             try:
                 item = get()
             except queue.Empty:
-                if not waits:
-                    use.is_polled = True  # whether there is an item depends on how far the thread is
+                use.is_polled = True  # whether there is an item depends on how far the thread is
                 raise
             use.put(use.place.after(item))
             engine.draws.touched.append(use.effect)

@@ -27,6 +27,7 @@ from torchrelay.shim.observe.changed_texts import ChangedTexts
 from torchrelay.shim.observe.device_holds import DeviceHolds
 from torchrelay.shim.observe.lacking_elements import LackingElements
 from torchrelay.shim.observe.origins import NOWHERE, SourcePlace, call_site, of_function, where_made
+from torchrelay.shim.observe.process_wide_changes import ProcessWideChanges
 from torchrelay.shim.observe.unseen_changes import UnseenChanges
 from torchrelay.shim.script import sites
 
@@ -74,6 +75,7 @@ class ProtectionReporter:
         self.store_changed: Gap | None = None
         self._goes_on: Gap | None = None
         self.holds = DeviceHolds()
+        self._process_wide = ProcessWideChanges()
 
     # What the engine tells.
 
@@ -122,6 +124,7 @@ class ProtectionReporter:
             self._files_gone,
             dynamo.compilations(),
             len(self.holds),
+            self._process_wide.gaps(),
         )
         told = (
             commit.boundary >= WINDOW_STEPS and commit.boundary.bit_count() == 1
@@ -351,7 +354,7 @@ class ProtectionReporter:
             for name in device.not_rebuilt(commit.state)
         ]
         found += built_wrappers.gaps(self._lacking_wrappers(commit)) + self._changed_models(commit)
-        found += outer_gaps.compiled()
+        found += outer_gaps.compiled() + self._process_wide.gaps()
         found += iterator_gaps.no_way_in(self._engine, commit, lambda name: self._place(commit, name))
         found += self._lacking.gaps(commit.state, commit.boundary, self._outermost()) + self._unknown(commit)
         changes = self._engine.draws.data_changes

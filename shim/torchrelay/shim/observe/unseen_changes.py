@@ -7,6 +7,7 @@ once the objects on the way to it hold other values than before, as those do tha
 A namespace is not on that way: it holds variables of all kinds, as a module does. So does a trainer, whose method the training
 loop stands in. It is not on the way to what hangs below an object whose class says how it is pickled, as a tokenizer's does: that
 one tells of itself what it is. An emulator tells of itself nothing, and its trainer may be the only one who counts its steps.
+What hangs below an object whose class writes it down as bytes is told by these bytes, whatever leads there.
 
 Objects of the standard library are connections, digests and the like, from which no numbers of training come.
 """
@@ -44,13 +45,16 @@ class UnseenChanges:
         self._arrays: dict[str, int] = {}
         self._read_only: dict[str, weakref.ref[Any]] = {}
         self._holders: dict[str, list[Any]] = {}
+        self._told: dict[str, bytes | None] = {}
+        """Of what hangs below an object that is written down as bytes: their digest at the first look. None for anything else."""
 
     def look(self, state: HostState, boundary: int, arrays: LargeArrays) -> None:
         """Look which objects have changed.
 
         `arrays`: those that training writes to are carried from the next boundary on, if they may be.
         """
-        left_bytes = _MOST_BYTES if boundary <= _EACH or boundary.bit_count() == 1 else 0
+        is_due = boundary <= _EACH or boundary.bit_count() == 1
+        left_bytes = _MOST_BYTES if is_due else 0
         for name in state.unknown:
             place = state.places.get(name)
             if name in self.found or place is None:
@@ -70,7 +74,12 @@ class UnseenChanges:
                     self.found[name] = "training writes to it"
                     arrays.carry_written(obj)
             elif kind is Kind.UNKNOWN and not _is_of_python(obj) and not by_value.pickles(obj):
-                self._look_at_holders(state, name, parent)
+                if name not in self._told:
+                    self._told[name] = _told(state, parent)
+                if self._told[name] is None:
+                    self._look_at_holders(state, name, parent)
+                elif is_due and self._told[name] != _told(state, parent):
+                    self.found[name] = "training changes what its class makes of it"
 
     def _look_at_holders(self, state: HostState, name: str, parent: int) -> None:
         way = [*_way(state, parent, _trainers(state))]
@@ -96,6 +105,16 @@ def _way(state: HostState, start: int, trainers: set[int]) -> Iterator[int]:
         tells = tells or (bool(trainers) and _says_how_it_is_pickled(obj))
         yield number
         number = state.nodes[number].parent
+
+
+def _told(state: HostState, start: int) -> bytes | None:
+    """Return a digest of what the nearest holder that is written down as bytes tells of itself; None if there is none."""
+    number = start
+    while number >= 0 and state.nodes[number].kind not in _VARIABLES:
+        if (told := by_value.told_as_bytes(state.nodes[number].obj)) is not None:
+            return told
+        number = state.nodes[number].parent
+    return None
 
 
 def _says_how_it_is_pickled(obj: Any) -> bool:

@@ -52,6 +52,44 @@ def test_an_object_that_does_not_pickle_is_changed_once_what_leads_to_it_holds_o
     assert [*unseen.found] == ["script.envs[0].inner.emulator (Emulator)"]
 
 
+class Pieces(Holder):
+    """Stands for a tokenizer, which keeps its model in C."""
+
+    written = b"pieces"
+
+    def __getstate__(self) -> Any:
+        return {"model": bytes(bytearray(self.written)), "alpha": self.alpha}
+
+
+class PickledByArguments(Holder):
+    def __getstate__(self) -> Any:
+        return {"arguments": self.arguments}
+
+
+def test_what_a_class_writes_down_as_bytes_is_told_by_these_and_not_by_what_leads_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    space, unseen = {"data": Holder(read=0, tokenizer=Pieces(alpha=0.1, this=Emulator()))}, UnseenChanges()
+    for boundary in range(3):
+        unseen.look(take(space), boundary, LargeArrays())
+        space["data"].read += 1
+    assert not unseen.found
+    monkeypatch.setattr(Pieces, "written", b"other pieces")
+    unseen.look(take(space), 3, LargeArrays())
+    assert [*unseen.found] == ["script.data.tokenizer.this (Emulator)"]
+
+
+def test_an_environment_that_is_pickled_by_its_arguments_tells_nothing_of_its_emulator() -> None:
+    space, unseen = (
+        {"env": Holder(steps=0, inner=PickledByArguments(arguments=b"rom", this=Emulator()))},
+        UnseenChanges(),
+    )
+    for boundary in range(2):
+        unseen.look(take(space), boundary, LargeArrays())
+        space["env"].steps += 1
+    assert [*unseen.found] == ["script.env.inner.this (Emulator)"]
+
+
 class Trainer(Holder):
     def train(self, unseen: UnseenChanges, change: Callable[[], None]) -> None:
         for boundary in range(2):

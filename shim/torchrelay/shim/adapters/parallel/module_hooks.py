@@ -76,6 +76,44 @@ def put_in_order(module: torch.nn.Module, name: str, wanted: Sequence[int | tupl
             own[note][key] = True
 
 
+class MadeHooks:
+    """The hooks that were made in this process as a lost rank's training had registered them."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, Any] = {}
+        self._of_set_up: dict[tuple[int, str], tuple[torch.nn.Module, list[tuple[Any, tuple[str, ...]]]]] = {}
+        """What was there before, by the module's id and the attribute; the module is kept, so that its id stays its own."""
+
+    def __contains__(self, hook: Any) -> bool:
+        return id(hook) in self._made
+
+    def of_set_up(self, module: torch.nn.Module, name: str, count: int) -> list[tuple[Any, tuple[str, ...]]]:
+        """Return the hooks that set-up has registered here, as `kept`, whatever was put in their place since.
+
+        `count`: how many the lost rank's set-up had. For that of a later training loop, what an earlier one has put counts.
+        """
+        _, known = self._of_set_up.get((id(module), name), (module, None))
+        return kept(module, name) if known is None or len(known) != count else known
+
+    def put(
+        self,
+        module: torch.nn.Module,
+        name: str,
+        own: list[tuple[Any, tuple[str, ...]]],
+        wanted: Sequence[int | tuple[Any, Sequence[str]]],
+    ) -> None:
+        """Give an attribute of a module these hooks.
+
+        `own`: as of `of_set_up`. `wanted`: as of `put_in_order`, with places in `own`.
+        """
+        self._of_set_up[id(module), name] = module, own
+        here = [hook for hook, _ in kept(module, name)]
+        places = {id(hook): place for place, hook in enumerate(here)}
+        order = [own[each] if isinstance(each, int) else each for each in wanted]
+        self._made.update((id(each[0]), each[0]) for each in wanted if not isinstance(each, int))
+        put_in_order(module, name, [places.get(id(hook), (hook, notes)) for hook, notes in order])
+
+
 def is_full(module: torch.nn.Module) -> bool | None:
     """Return whether the hooks of a module's backward pass are of torch's newer kind; None where none were registered."""
     found: bool | None = module.__dict__.get("_is_full_backward_hook")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from torchrelay.shim.capture.handlers import (
     arrays,
+    caches,
     containers,
     data,
     definitions,
@@ -18,6 +19,7 @@ from torchrelay.shim.capture.handlers import (
     models,
     objects,
     optimizers,
+    process_wide,
     queues,
     random_state,
     settings,
@@ -32,6 +34,7 @@ from torchrelay.shim.capture.values.kinds import Kind
 
 _FAMILIES = (
     arrays,
+    caches,
     containers,
     data,
     definitions,
@@ -41,6 +44,7 @@ _FAMILIES = (
     models,
     objects,
     optimizers,
+    process_wide,
     queues,
     random_state,
     settings,

@@ -165,6 +165,8 @@ def _capture_dict(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> No
     for place, (name, value) in enumerate(content.items()):
         if type(value) not in PLAIN:
             walk.edge(number, name if is_value(name) else Nth(place), value)
+    for key_of, name in callables.elements(content):
+        walk.edge(number, key_of, name)
 
 
 def same_dict(trees: ModuleTrees, node: StateNode) -> bool:
@@ -221,7 +223,15 @@ def dict_item(parent: Any, key: Any) -> Any:
 
 
 def _capture_set(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
-    walk.fields(walk.add(kind, obj, parent, key, SetContent(obj)), obj)
+    content = SetContent(obj)
+    held = [*callables.elements(content)]
+    if len(held) > BULK_LENGTH:
+        walk.data(obj, len(content), parent, key)
+        return
+    number = walk.add(kind, obj, parent, key, content)
+    walk.fields(number, obj)
+    for key_of, element in held:
+        walk.edge(number, key_of, element)
 
 
 def _same_set(trees: ModuleTrees, node: StateNode) -> bool:

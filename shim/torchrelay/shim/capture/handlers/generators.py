@@ -142,8 +142,11 @@ def _capture_generator(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) 
 
 
 def _renewed_generator(trees: ModuleTrees, node: StateNode) -> StateNode | None:
+    go_back = trees.queues.go_back()
+    if not go_back and stands.stands_still(node.obj, node.content):
+        return None  # what it draws from is looked at by itself
     found = stands.standing(node.obj)
-    if found is None or not stands.is_whole(node.obj, trees.queues.go_back()):
+    if found is None or not stands.is_whole(node.obj, go_back):
         raise WalkAnew
     if found.same(node.content):
         return None

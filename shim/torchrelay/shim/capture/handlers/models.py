@@ -14,8 +14,10 @@ from torchrelay.shim.capture.models.modules import ModuleTrees, TreeContent
 from torchrelay.shim.capture.models.parameter_attributes import OfParameter, attributes_of
 from torchrelay.shim.capture.models.spaces import fields, parts
 from torchrelay.shim.capture.state.change_detection import WalkAnew
+from torchrelay.shim.capture.state.edges import Edges, same_items
 from torchrelay.shim.capture.state.host_state import StateNode
 from torchrelay.shim.capture.state.parts import ddp_flags
+from torchrelay.shim.capture.values import callables
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
@@ -98,14 +100,26 @@ def _child(parent: Any, key: Any) -> Any:
 def _capture_ddp(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
     number = walk.add(kind, obj, parent, key, ddp_flags(obj))
     walk.edge(number, "module", obj.module)
-    if obj._comm_hooks:
-        walk.edge(number, "_comm_hooks", obj._comm_hooks)
+    for name, value in _beside(obj):
+        walk.edge(number, name, value)
+
+
+def _beside(wrapper: Any) -> Edges:
+    """Return the hooks of a wrapper: of communication, and those that it has as a module."""
+    of_communication = [("_comm_hooks", wrapper._comm_hooks)] if wrapper._comm_hooks else []
+    return [*of_communication, *callables.hooks(wrapper)]
+
+
+def _same_hooks(now: Edges, then: Edges) -> bool:
+    return [name for name, _ in now] == [name for name, _ in then] and all(
+        same_items(hooks, before) for (_, hooks), (_, before) in zip(now, then)
+    )
 
 
 def _renewed_ddp(trees: ModuleTrees, node: StateNode) -> StateNode | None:
     flags = ddp_flags(node.obj)
     module = node.obj._modules.get("module")
-    if module is not node.edges[0][1] or len(node.edges) != 1 + bool(node.obj._comm_hooks):
+    if module is not node.edges[0][1] or not _same_hooks(_beside(node.obj), node.edges[1:]):
         raise WalkAnew
     return None if flags == node.content else StateNode(node.kind, node.obj, node.parent, node.key, flags, node.edges)
 

@@ -16,7 +16,7 @@ from torchrelay.shim.capture.state.host_state import StateNode
 from torchrelay.shim.capture.state.parts import attributes, set_attributes
 from torchrelay.shim.capture.values import by_value, callables
 from torchrelay.shim.capture.values.base_types import make_object
-from torchrelay.shim.capture.values.kinds import Kind
+from torchrelay.shim.capture.values.kinds import SIGNALS, Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ _NOT_TOLD = b""
 
 
 def _make(rebuild: StateRebuild, node: EncodedNode) -> Any:
+    if node.cls in SIGNALS:
+        return node.cls()
     args, named = pickle.loads(node.extra) if node.extra else ((), {})
     made = make_object(node.cls, args, named) if node.cls is not None and node.extra != _NOT_TOLD else None
     if made is None:

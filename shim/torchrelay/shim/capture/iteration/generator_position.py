@@ -111,6 +111,22 @@ def standing(generator: GeneratorType[Any, Any, Any]) -> GeneratorStand | None:
     return GeneratorStand(stand._replace(slots=tuple(slots)), _full(values), _full(cells), code, frame.f_globals)
 
 
+def stands_still(generator: GeneratorType[Any, Any, Any], then: GeneratorStand) -> bool:
+    """Return whether a suspended generator is where it was, with the same variables, without a look at what these are."""
+    before = then.stand
+    now = generator_frames.read(generator) if before is not None and generator_frames.WORKS else None
+    if before is None or now is None or now[:2] != before[:2] or now.error is not before.error:
+        return False
+    if len(now.slots) != len(before.slots):
+        return False
+    if any(a is not b and b is not AS_IT_IS for a, b in zip(now.slots, before.slots)):
+        return False
+    if not then.cells:
+        return True
+    slots = zip(generator_frames.names(then.code), now.slots)
+    return all(_contents(slot) is then.cells.get(name, EMPTY) for name, slot in slots if type(slot) is CellType)
+
+
 def _full(values: dict[Any, Any]) -> dict[Any, Any]:
     return {name: value for name, value in values.items() if value is not EMPTY}
 

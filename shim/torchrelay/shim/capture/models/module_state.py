@@ -9,7 +9,7 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.parallel import module_hooks
-from torchrelay.shim.adapters.parallel.module_hooks import hook_counts
+from torchrelay.shim.adapters.parallel.module_hooks import MadeHooks, hook_counts
 from torchrelay.shim.capture.models import module_parts
 from torchrelay.shim.capture.models.bound_tensors import put_forms
 from torchrelay.shim.capture.models.spaces import fields
@@ -57,25 +57,21 @@ def put_hooks(
     hooks: Mapping[tuple[str, str], Any],
     root: torch.nn.Module,
     decode: Callable[[Any, Any], Any],
-    made: dict[int, Any],
+    made: MadeHooks,
 ) -> None:
     """Give modules the hooks that the lost rank's had, where its training had registered or removed some.
 
-    `made`: those that were made here for this, by id. Raises StateMismatchError where one cannot be made, or where set-up has
-    registered others here.
+    Raises StateMismatchError where one cannot be made, or where set-up has registered others here.
     """
     by_name = dict(root.named_modules()) if hooks else {}
     for (name, attribute), (first, order, is_full) in hooks.items():
         module = by_name.get(name)
         if module is None:
             raise StateMismatchError(f"the model has no module {name}")
-        there = [hook for hook, _ in module_hooks.kept(module, attribute)]
-        is_given = any(id(hook) in made for hook in there) or (len(order) < first and len(there) == len(order))
-        if is_given and len(there) == len(order):
-            continue  # it was given them before, where an outer loop's head was passed
-        if len(there) != first:
+        own = made.of_set_up(module, attribute, first)
+        if len(own) != first:
             raise StateMismatchError(
-                f"{name or 'the model'} has {len(there)} of {attribute} here, and had {first} of set-up's where it was recorded"
+                f"{name or 'the model'} has {len(own)} of {attribute} here, and had {first} of set-up's where it was recorded"
             )
         wanted: list[int | tuple[Any, Any]] = []
         for each in order:
@@ -85,9 +81,8 @@ def put_hooks(
             hook = decode(each[0], ABSENT)
             if hook is ABSENT:
                 raise StateMismatchError(f"a hook of {name or 'the model'} cannot be made again")
-            made[id(hook)] = hook
             wanted.append((hook, each[1]))
-        module_hooks.put_in_order(module, attribute, wanted)
+        made.put(module, attribute, own, wanted)
         if attribute == "_backward_hooks":
             module_hooks.set_full(module, is_full)
 

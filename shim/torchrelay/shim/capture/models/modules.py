@@ -6,16 +6,15 @@ boundary, and made anew only when a module gained or lost an attribute, a child,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
 
 from torchrelay.shim.adapters.frameworks import ID_CACHES
 from torchrelay.shim.adapters.parallel import module_hooks
-from torchrelay.shim.adapters.parallel.module_hooks import Hooks, hook_counts, next_hook
+from torchrelay.shim.adapters.parallel.module_hooks import Hooks, MadeHooks, hook_counts, next_hook
 from torchrelay.shim.adapters.parallel.wrappers import is_fsdp1
 from torchrelay.shim.adapters.raw_memory.dict_versions import OF_INSTANCES, Versions
 from torchrelay.shim.adapters.raw_memory.list_pointers import pointers
@@ -105,12 +104,10 @@ class TreeContent:
 
 
 class ModuleTree:
-    def __init__(
-        self, root: torch.nn.Module, reads: DeviceReads, made_hooks: Mapping[int, Any] = MappingProxyType({})
-    ) -> None:
+    def __init__(self, root: torch.nn.Module, reads: DeviceReads, made_hooks: MadeHooks | None = None) -> None:
         """Look at a model. `made_hooks`: as of `ModuleTrees`."""
         self.root = root
-        self._made_hooks = made_hooks
+        self._made_hooks = MadeHooks() if made_hooks is None else made_hooks
         self._reads = reads
         named = list(root.named_modules())
         self.names = [name for name, _ in named]
@@ -252,7 +249,7 @@ class ModuleTree:
         """Return the hooks that there are, but for those that were made here as a lost rank's training had registered them."""
         by_name = dict(zip(self.names, self.modules))
         kept = ((place, module_hooks.kept(by_name[place[0]], place[1])) for place in self.hooks)
-        return {place: tuple(hook for hook, _ in hooks if id(hook) not in self._made_hooks) for place, hooks in kept}
+        return {place: tuple(hook for hook, _ in hooks if hook not in self._made_hooks) for place, hooks in kept}
 
     def hooks_of_training(self) -> dict[Slot, HooksOfTraining]:
         """Return the hooks of each place where training has registered some that it keeps, or removed one of set-up's."""
@@ -442,8 +439,7 @@ class ModuleTrees:
         self.rebound: set[int] = set()
         """Ids of roots whose modules a new process may not have when it comes to where this one's set-up was over."""
         self._owners = Owners()
-        self.made_hooks: dict[int, Any] = {}
-        """Hooks that were made in this process as a lost rank's training had registered them, by id."""
+        self.made_hooks = MadeHooks()
 
     def anew(self) -> ModuleTrees:
         """Return the trees of the next outermost loop: what training has changed by now is not of its set-up."""

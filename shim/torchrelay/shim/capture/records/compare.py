@@ -43,6 +43,7 @@ from torchrelay.shim.capture.state.tags import (
 )
 from torchrelay.shim.capture.values import array_difference
 from torchrelay.shim.capture.values.alike import alike
+from torchrelay.shim.capture.values.callables import ElementOf
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.long_list import decoded
 from torchrelay.shim.capture.values.replay_point import ABSENT
@@ -52,7 +53,7 @@ MAX_DIFFERENCES = 20
 
 _MAPPINGS = frozenset(
     {Kind.FRAME, Kind.GLOBALS, Kind.ATTRS, Kind.DICT, Kind.PARAM_GROUP, Kind.OPTIMIZER, Kind.DDP, Kind.DATASET}
-    | {Kind.FUNCTION, Kind.CLASS, Kind.OPTIMIZER_STATE, Kind.LOOPS}
+    | {Kind.FUNCTION, Kind.CLASS, Kind.OPTIMIZER_STATE, Kind.LOOPS, Kind.CALLS, Kind.HELD}
 )
 _WHOLE = frozenset({Kind.ATTRS, Kind.DICT})
 """Mappings that hold nothing else than what was recorded. In the others there are names that are no state, too."""
@@ -114,8 +115,15 @@ class Comparison:
         for key, number in then:
             if number in self.partner:
                 continue
-            if key in now and now[key] not in self._taken:
-                self._pair(number, now[key])
+            there = self._like(number, key, now) if _is_element(key) else now.get(key)
+            if there is not None and there not in self._taken:
+                self._pair(number, there)
+
+    def _like(self, number: int, key: Any, now: dict[Any, int]) -> int | None:
+        """Return the element that stands for one of a set: of its class, and one that holds the same numbers, if there is one."""
+        others = [other for at, other in now.items() if _of_class(at) == _of_class(key) and other not in self._taken]
+        meant = _plain(self._then[number].content)
+        return next((other for other in others if alike(_plain(self._now[other].content), meant)), now.get(key))
 
     def _pair(self, a: int, b: int) -> bool:
         if self.partner.get(a, b) != b or self._taken.get(b, a) != a:
@@ -156,9 +164,9 @@ class Comparison:
             self._mappings(was, content, whole=kind in _WHOLE)
         elif kind is Kind.OBJECT_ARRAY and then.extra != now.extra:
             self._differ((), f"of the form {then.extra}", f"of the form {now.extra}")
-        elif kind in (Kind.LIST, Kind.DEQUE, Kind.OBJECT_ARRAY):
+        elif kind in (Kind.LIST, Kind.DEQUE, Kind.OBJECT_ARRAY) or (kind is Kind.WEAK and isinstance(was, list)):
             self._sequences(was, content)
-        elif kind is Kind.SET:
+        elif kind in (Kind.SET, Kind.WEAK):
             self._sets(was, content)
         elif kind is Kind.TENSOR:
             if isinstance(was, TensorValue) and isinstance(content, LargeTensor) and self._read is not None:
@@ -348,6 +356,24 @@ class Comparison:
         if type(value) is tuple and value and value[0] == OWN:
             return f"a {pickle.loads(value[1]).__name__}" if value[1] else "a module of a local class"
         return shown(value)
+
+
+def _is_element(key: Any) -> bool:
+    return type(key) is ElementOf or (type(key) is Inside and (_is_element(key.place) or _is_element(key.key)))
+
+
+def _of_class(key: Any) -> Any:
+    """Return a key without the number that an element of a set has in it."""
+    if type(key) is Inside:
+        return Inside(_of_class(key.key), _of_class(key.place))
+    return key.cls if type(key) is ElementOf else key
+
+
+def _plain(content: Any) -> Any:
+    """Return what of a node's content is no reference."""
+    if not isinstance(content, dict):
+        return content
+    return {key: value for key, value in content.items() if type(value) is not tuple}
 
 
 def _module(part: Any) -> Any:

@@ -18,7 +18,7 @@ from typing import IO, Any
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
-from torchrelay.shim.adapters.parallel.module_hooks import handle_of
+from torchrelay.shim.adapters.parallel.module_hooks import MadeHooks, handle_of
 from torchrelay.shim.capture.handlers import HANDLERS
 from torchrelay.shim.capture.handlers.data import DataForm, form_of
 from torchrelay.shim.capture.models import module_parts
@@ -35,6 +35,7 @@ from torchrelay.shim.capture.state.filled_queues import FilledQueues, QueueKind,
 from torchrelay.shim.capture.state.host_state import path_of
 from torchrelay.shim.capture.state.key_text import text_of
 from torchrelay.shim.capture.state.process_settings import ProcessSettings
+from torchrelay.shim.capture.state.process_wide import HELD
 from torchrelay.shim.capture.state.tags import (
     ADDRESS,
     BOUND,
@@ -58,6 +59,7 @@ from torchrelay.shim.capture.state.tags import (
 from torchrelay.shim.capture.values import by_value
 from torchrelay.shim.capture.values.array_windows import Window
 from torchrelay.shim.capture.values.base_types import make_tuple, same_elements, tuple_items
+from torchrelay.shim.capture.values.callables import ElementOf, of_class
 from torchrelay.shim.capture.values.item_mark import TakenItems
 from torchrelay.shim.capture.values.kinds import DATA, Kind, kind_of
 from torchrelay.shim.capture.values.replay_point import ABSENT
@@ -86,7 +88,7 @@ class StateRebuild:
         was_made: Callable[[Any, DataForm], bool] = lambda obj, form: True,
         known_data: Mapping[int, Any] | None = None,
         data_mark: int = -1,
-        made_hooks: dict[int, Any] | None = None,
+        made_hooks: MadeHooks | None = None,
         is_at_gate: bool = False,
     ) -> None:
         self._promised = promised
@@ -122,8 +124,7 @@ class StateRebuild:
         """Variables of functions that are made, by what told them apart in the lost rank."""
         self.made_generators: list[Any] = []
         """Generators without arguments until they are put to their place: none of their code may run before."""
-        self.made_hooks = {} if made_hooks is None else made_hooks
-        """Hooks of modules that were registered here as the lost rank's training had, by id."""
+        self.made_hooks = MadeHooks() if made_hooks is None else made_hooks
         self.is_at_gate = is_at_gate
         self._methods: dict[tuple[int, str], Any] = {}
         self._files: dict[int, IO[Any]] = {}
@@ -306,7 +307,7 @@ class StateRebuild:
             return self._frames[number] if is_there else ABSENT
         if kind is Kind.GLOBALS:
             return self._globals.get(key, ABSENT)
-        return {Kind.LOOPS: self._loops, Kind.SETTINGS: self._settings}.get(kind, ABSENT)
+        return {Kind.LOOPS: self._loops, Kind.SETTINGS: self._settings, Kind.HELD: HELD}.get(kind, ABSENT)
 
     @functools.cached_property
     def _data(self) -> RecordedData:
@@ -317,6 +318,8 @@ class StateRebuild:
         node = self._nodes[number]
         if node.kind is Kind.OPTIMIZER_STATE:
             parent = self.there(node.parent)  # it tells which parameter is at a place
+        if type(key) is ElementOf and node.kind is Kind.SET:
+            return next((e for e in of_class(parent, key.cls) if id(e) not in self._taken), ABSENT)
         return child(node.kind, parent, key)
 
     def _of_set_up(self, node: EncodedNode, there: Any) -> Any:

@@ -13,7 +13,7 @@ from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 
 Edges = list[tuple[Any, Any]]
 """Keys, each with the object that it leads to."""
-MAY_BE_LOOKED_THROUGH = frozenset({Kind.TUPLE, Kind.THROUGH, Kind.FUNCTION, Kind.NDARRAY})
+MAY_BE_LOOKED_THROUGH = frozenset({Kind.TUPLE, Kind.THROUGH, Kind.FUNCTION, Kind.NDARRAY, Kind.PLAIN})
 NOTHING = object()
 
 

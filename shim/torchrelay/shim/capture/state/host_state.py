@@ -12,6 +12,7 @@ from torchrelay.shim.adapters.tensors.dtensor import Spread
 from torchrelay.shim.capture.state.data_origins import DataOrigins
 from torchrelay.shim.capture.state.key_text import text_of
 from torchrelay.shim.capture.state.shared import AnyNumbered, Numbered, NumberTable, copy_of, copy_of_places
+from torchrelay.shim.capture.values.callables import ElementOf
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.tensors.tensor_versions import version_of, versions_of
 
@@ -163,6 +164,8 @@ def _step(key: Any, *, of_dict: bool = False) -> str:
         return f"{_step(key.key, of_dict=of_dict)}{_step(key.place)}"
     if type(key) is Deep:
         return "".join(map(_step, key.steps))
+    if type(key) is ElementOf:
+        return f"{{{key.cls}}}"
     return f".{key}" if isinstance(key, str) and key.isidentifier() and not of_dict else f"[{text_of(key)}]"
 
 
@@ -193,7 +196,7 @@ class Inside(NamedTuple):
     """Key of a value that stands in a tuple, or behind a bound method or the like. These are looked through, and have no nodes."""
 
     key: Any
-    place: int | str
+    place: int | str | ElementOf
 
 
 class Deep(NamedTuple):

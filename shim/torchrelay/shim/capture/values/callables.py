@@ -10,16 +10,18 @@ from __future__ import annotations
 import dis
 import enum
 import functools
-from collections.abc import Iterator, Mapping
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
+import gc
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from types import BuiltinFunctionType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
+from typing import Any, NamedTuple
 
 from torch.utils.hooks import RemovableHandle
 
 from torchrelay.shim.adapters.cpython.csv_readers import CsvReader, lines_of
 from torchrelay.shim.capture.values.array_windows import is_window
+from torchrelay.shim.capture.values.base_types import dict_items, file_of, tuple_items
 from torchrelay.shim.capture.values.base_types import fields as fields_of
-from torchrelay.shim.capture.values.base_types import file_of, tuple_items
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.capture.values.read_files import is_read
 from torchrelay.shim.script import sites
@@ -36,9 +38,34 @@ _WRAPS = {
 }
 LINES = "lines"
 """Stands for what a reader of CSV draws from, which has no name there."""
+_TORCHS_WRAPPER = "torch.nn.modules.module"
+"""Where the class is that torch puts around hooks of `load_state_dict`."""
+BEHIND = "mapping"
+"""Stands for what a view that nobody can write to looks at."""
+_KNOWN_BY_HASH = frozenset({Kind.ATTRS, Kind.OPAQUE, Kind.UNKNOWN})
 _MAY_BE_ALIAS = (FunctionType, BuiltinFunctionType, type)
-_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_HOOKS = (
+    "_forward_pre_hooks",
+    "_forward_hooks",
+    "_backward_pre_hooks",
+    "_backward_hooks",
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks",
+)
 _TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+
+
+class ElementOf(NamedTuple):
+    """A key of a dict, or an element of a set or frozenset, that is an object: by its class, and as which one of that class.
+
+    A dict has an order; in a set objects of one class have none that another process has as well. Any of those that nothing else
+    leads to stands for any other there, since all that is state of each is put into it.
+    """
+
+    cls: str
+    number: int
 
 
 def is_users(file: Any) -> bool:
@@ -56,7 +83,7 @@ def is_users_function(function: FunctionType) -> bool:
     return is_users(function.__code__.co_filename)
 
 
-def parts(value: Any) -> Iterator[tuple[int | str, Any]]:
+def parts(value: Any) -> Iterator[tuple[int | str | ElementOf, Any]]:  # noqa: C901 - one case for each kind of value
     """Yield what a value stands for that is looked through.
 
     It is a tuple, a bound method or the like, an array that looks into another one, or a package's wrapper around a function of the
@@ -68,6 +95,8 @@ def parts(value: Any) -> Iterator[tuple[int | str, Any]]:
         yield from enumerate(tuple_items(value))
         if cls is not tuple and (own := fields_of(value)):
             yield "__dict__", own
+    elif issubclass(cls, frozenset):
+        yield from elements(frozenset.__iter__(value))
     elif kind is Kind.NDARRAY:
         yield "base", value.base
     elif cls is FunctionType:
@@ -76,6 +105,9 @@ def parts(value: Any) -> Iterator[tuple[int | str, Any]]:
             yield "__wrapped__", inner
     elif cls is CsvReader:
         yield LINES, lines_of(value)
+    elif cls is MappingProxyType:
+        if (inner := behind(value)) is not None:
+            yield BEHIND, inner
     else:
         for base, names in _WRAPS.items():
             if isinstance(value, base):
@@ -86,10 +118,18 @@ def parts(value: Any) -> Iterator[tuple[int | str, Any]]:
                 return
 
 
+def behind(view: Any) -> dict[Any, Any] | None:
+    """Return the dict that a view looks at; None of a class's attributes, which are looked at as such."""
+    found = gc.get_referents(view)
+    return found[0] if len(found) == 1 and type(found[0]) is dict and "__module__" not in found[0] else None
+
+
 def is_looked_through(value: Any) -> bool:
     kind = kind_of(type(value))
     if kind is Kind.NDARRAY:
         return is_window(value)
+    if kind is Kind.PLAIN:
+        return isinstance(value, frozenset)
     return kind in (Kind.TUPLE, Kind.THROUGH) or (kind is Kind.FUNCTION and not is_users_function(value))
 
 
@@ -114,7 +154,39 @@ def leads_to_state(value: Any) -> bool:
         return any(leads_to_state(part) for _, part in parts(value) if type(part) not in PLAIN)
     if kind is Kind.TUPLE:
         return any(leads_to_state(part) for part in tuple_items(value) if type(part) not in PLAIN)
+    if kind is Kind.PLAIN and isinstance(value, frozenset):
+        return any(True for _ in elements(frozenset.__iter__(value)))
     return kind is not Kind.OPAQUE and kind is not Kind.PLAIN
+
+
+def elements(held: Iterable[Any]) -> Iterator[tuple[ElementOf, Any]]:
+    """Yield the objects among these that may hold state. One that has a hash of its own is known by what it is, and stays so."""
+    numbers = Counter[str]()
+    for element in held:
+        cls = type(element)
+        if cls not in PLAIN and _may_hold_state(element, cls):
+            name = cls.__qualname__
+            yield ElementOf(name, numbers[name]), element
+            numbers[name] += 1
+
+
+def _may_hold_state(element: Any, cls: Any) -> bool:
+    if kind_of(cls) in _KNOWN_BY_HASH and cls.__hash__ is not object.__hash__:
+        return False
+    return leads_to_state(element)
+
+
+def of_class(holder: Any, cls: str) -> list[Any]:
+    """Return the elements, or keys, of a container that are objects of a class of this name."""
+    if isinstance(holder, dict):
+        held: Iterable[Any] = dict_items(holder)
+    elif isinstance(holder, set):
+        held = set.__iter__(holder)
+    elif isinstance(holder, frozenset):
+        held = frozenset.__iter__(holder)
+    else:
+        return []
+    return [element for key, element in elements(held) if key.cls == cls]
 
 
 def is_hidden(value: Any) -> bool:
@@ -215,7 +287,7 @@ def hooks(owner: Any, names: tuple[str, ...] = _HOOKS) -> list[tuple[str, tuple[
     found = []
     for name in names:
         registered = owner.__dict__.get(name)
-        if registered and any(map(_is_users_hook, registered.values())):
+        if registered and any(map(is_users_hook, registered.values())):
             found.append((name, tuple(registered.values())))
     return found
 
@@ -223,11 +295,16 @@ def hooks(owner: Any, names: tuple[str, ...] = _HOOKS) -> list[tuple[str, tuple[
 def tensor_hooks(tensor: Any) -> bool:
     """Return whether a hook of a tensor has something of the script's behind it. These are not walked into."""
     registered = [f for name in _TENSOR_HOOKS for f in (getattr(tensor, name, None) or {}).values()]
-    return any(_is_users_hook(f) and (type(f) is not FunctionType or has_state(f)) for f in registered)
+    return any(is_users_hook(f) and (type(f) is not FunctionType or has_state(f)) for f in registered)
 
 
-def _is_users_hook(hook: Any) -> bool:
+def is_users_hook(hook: Any) -> bool:
+    """Return whether a hook is of the script: a function, a method, or an object that is called."""
     function = hook.__func__ if isinstance(hook, MethodType) else hook
     if isinstance(function, functools.partial):
-        return _is_users_hook(function.func)
-    return isinstance(function, FunctionType) and is_users_function(function)
+        return is_users_hook(function.func)
+    if isinstance(function, FunctionType):
+        return is_users_function(function)
+    if type(function).__module__ == _TORCHS_WRAPPER:
+        return is_users_hook(getattr(function, "hook", None))
+    return kind_of(type(function)) is Kind.ATTRS and is_users_class(type(function))

@@ -17,12 +17,14 @@ import sys
 import threading
 import types
 import uuid
+import weakref
 from typing import Any
 
 import torch
 import torch.distributed
 
 from torchrelay.shim.adapters.cpython import plain_iterators
+from torchrelay.shim.adapters.cpython.call_caches import CallCache
 from torchrelay.shim.adapters.cpython.csv_readers import CsvReader
 from torchrelay.shim.adapters.cpython.shared_values import is_shared_value
 from torchrelay.shim.capture.values.read_files import is_file_class
@@ -62,7 +64,6 @@ _WITHOUT_STATE = (
     types.CodeType,
     types.FrameType,
     types.TracebackType,
-    types.MappingProxyType,
     types.GenericAlias,
     types.UnionType,
     types.WrapperDescriptorType,
@@ -81,6 +82,7 @@ _THROUGH = (
     staticmethod,
     classmethod,
     property,
+    types.MappingProxyType,
     CsvReader,
 )
 """Without state of their own; what they stand for may have some."""
@@ -150,6 +152,8 @@ _TORCH_MACHINERY = (
 )
 _TORCH_STATE = ("torch.distributed.algorithms.", "torch.distributed.elastic.utils.data.")
 """Averagers of models, which count the steps, what communication hooks keep, samplers: in Python, and training changes it."""
+SIGNALS = (threading.Event, threading.Semaphore)
+"""What training sets or counts by itself is state. What threads speak by is told to the report."""
 _WORK = getattr(torch.distributed, "Work", None)
 """Not there in a torch that was built without communication."""
 
@@ -210,6 +214,12 @@ class Kind(enum.IntEnum):
     """A queue of Python's, such as one that a thread fills."""
     LED = 42
     """An iterator of set-up that a new process asks as often as the lost rank has."""
+    CALLS = 43
+    """What a function keeps of its calls."""
+    WEAK = 44
+    """A container that holds its keys, values or elements weakly."""
+    HELD = 45
+    """What of the script's own torch and `logging` hold for the whole process."""
     SETTINGS = 38
     """What training has changed of the process's settings."""
 
@@ -277,6 +287,10 @@ _CONTAINERS: tuple[tuple[type, Kind], ...] = (
     (itertools.cycle, Kind.CYCLE),
     (types.GeneratorType, Kind.GENERATOR),
     (queue.Queue, Kind.QUEUE),
+    (CallCache, Kind.CALLS),
+    (weakref.WeakSet, Kind.WEAK),
+    (weakref.WeakValueDictionary, Kind.WEAK),
+    (weakref.WeakKeyDictionary, Kind.WEAK),
     *((cls, Kind.ITERATOR) for cls in plain_iterators.TYPES - {itertools.cycle}),
 )
 
@@ -314,12 +328,14 @@ def _find(cls: type) -> Kind:  # noqa: C901 - one question after the other, in t
         return Kind.HANDLE
     if is_file_class(cls):
         return Kind.FILE
-    if cls is threading.local or issubclass(cls, contextlib.ExitStack | contextlib.AsyncExitStack):
+    if issubclass(cls, (threading.local, *SIGNALS)) or issubclass(
+        cls, contextlib.ExitStack | contextlib.AsyncExitStack
+    ):
         return Kind.ATTRS
     if is_shared_value(cls):
         return Kind.SHARED_VALUE
     module = _module_of(cls)
-    if _is_machinery(module) and not _says_that_it_has_state(cls):
+    if is_machinery(module) and not _says_that_it_has_state(cls):
         return Kind.OPAQUE
     if module == "argparse" and cls.__name__ != "Namespace":
         return Kind.OPAQUE
@@ -365,7 +381,8 @@ def _may_have_attributes(cls: type) -> bool:
     return is_value and cls.__dictoffset__ != 0
 
 
-def _is_machinery(module: str) -> bool:
+def is_machinery(module: str) -> bool:
+    """Return whether objects of a module's classes are machinery, whose state is no training's."""
     if module.startswith(_TORCH_STATE):
         return False
     return module.split(".")[0] in _MACHINERY or module.startswith(_TORCH_MACHINERY)

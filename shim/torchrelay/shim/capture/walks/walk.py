@@ -17,11 +17,13 @@ import torch
 from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters.cpython import frames as frame_access
 from torchrelay.shim.capture.handlers import HANDLERS
+from torchrelay.shim.capture.handlers.containers import capture_inside
 from torchrelay.shim.capture.handlers.variables import iterators_of_loops
 from torchrelay.shim.capture.models import aliases, modules
 from torchrelay.shim.capture.state import owners
 from torchrelay.shim.capture.state.host_state import Definition, Fields, HostState, StateNode, versions_now
 from torchrelay.shim.capture.state.parts import NONE, Bindings, dead_globals, global_names, live_names, names_at_gate
+from torchrelay.shim.capture.state.process_wide import HELD
 from torchrelay.shim.capture.state.random_below import GENERATORS
 from torchrelay.shim.capture.values import callables
 from torchrelay.shim.capture.values.base_types import fields
@@ -86,6 +88,9 @@ class Walk:
         if of_loops:
             self.add(Kind.LOOPS, self.trees.loops, -1, "loops", of_loops)
         self.add(Kind.SETTINGS, self.trees.settings, -1, "settings of the process", self.trees.settings.changed())
+        held = HELD.now()
+        if held:
+            self.add(Kind.HELD, HELD, -1, "held by the process", held)
         for number in range(len(self.state.nodes)):
             self.push(number, self.state.nodes[number].content)
         self._work_off()
@@ -129,6 +134,8 @@ class Walk:
             elif id(obj) in self._parts and not owners.is_groups(self.state, parent, key):
                 return
             capture(self, kind, obj, parent, key)
+        elif isinstance(obj, frozenset):
+            capture_inside(self, kind, obj, parent, key)
 
     def add(self, kind: Kind, obj: Any, parent: int, key: Any, content: Any) -> int:
         number = len(self.state.nodes)

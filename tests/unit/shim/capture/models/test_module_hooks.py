@@ -172,9 +172,22 @@ def test_one_of_set_up_that_training_has_removed_is_removed() -> None:
     model, trees = set_up(note)
     target = {"model": set_up(note)[0]}
     model[0]._forward_hooks.clear()
-    carry({"model": model}, target, trees)
-    carry({"model": model}, target, trees)
+    here = ModuleTrees().made_hooks
+    carry({"model": model}, target, trees, made_hooks=here)
+    carry({"model": model}, target, trees, made_hooks=here)
     assert hooks_of(target["model"][0]) == [], "also where it is put a second time"
+
+
+def test_an_inner_loop_may_register_more_behind_a_head_at_which_some_were_put() -> None:
+    model, trees = set_up(note)
+    target = {"model": set_up(note)[0]}
+    here = ModuleTrees().made_hooks
+    model[0].register_forward_hook(counted(3))
+    carry({"model": model}, target, trees, made_hooks=here)
+    model[0].register_forward_hook(other)
+    carry({"model": model}, target, trees, made_hooks=here)
+    first, second, third = hooks_of(target["model"][0])
+    assert (first, second(None, None, torch.tensor(1.0)), third) == (note, 4.0, other)
 
 
 def test_hooks_that_training_has_dropped_with_their_dictionary_are_removed() -> None:
@@ -205,7 +218,7 @@ def test_a_process_that_has_made_it_hands_it_on() -> None:
     target = {"model": nn.Sequential(nn.Linear(2, 2))}
     rebuild = carry({"model": model}, target, trees)
     later = ModuleTrees()
-    later.made_hooks.update(rebuild.made_hooks)
+    later.made_hooks = rebuild.made_hooks
     begin_set_up(take(target, later))
     last = {"model": nn.Sequential(nn.Linear(2, 2))}
     carry(target, last, later)

@@ -212,8 +212,9 @@ def test_keys_that_are_objects_are_told_by_their_places(make_key: Callable[[], A
             seen[key] += 1.0
         now = take(names, trees)
         found = effects.effects(then, now)
-        assert {effect.after for effect in found.values()} == {(1.0,), (2.0,)}
-        effects.put(now, effects.leaves(now, range(len(now.nodes)))[next(iter(found))], 5.0)
+        assert {effect.after for effect in found.values()} >= {(1.0,), (2.0,)}
+        counted = next(way for way, effect in found.items() if effect.after == (1.0,))
+        effects.put(now, effects.leaves(now, range(len(now.nodes)))[counted], 5.0)
         assert 5.0 in seen.values()
         return {*found}
 

@@ -1,0 +1,205 @@
+"""Objects that are keys or elements, kept calls, containers that hold weakly, views and signals go back, and come over."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import types
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from support.host_state import carry, differences, journal, take
+from torch import nn
+
+from torchrelay.shim.adapters.cpython import call_caches
+from torchrelay.shim.capture.records import encode, undo
+from torchrelay.shim.capture.state.process_wide import HELD
+from torchrelay.shim.capture.values import callables
+
+
+class Counter:
+    def __init__(self, count: int = 0) -> None:
+        self.count = count
+
+    def __call__(self, *_: Any) -> None:
+        self.count += 1
+
+
+@pytest.fixture(autouse=True)
+def _of_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callables, "is_users", lambda file: file == __file__)
+
+
+def counts(held: Any) -> list[int]:
+    return sorted(each.count for each in held)
+
+
+HOLDERS: list[Any] = [set, frozenset, lambda made: dict.fromkeys(made, 1), lambda made: (frozenset(made), 1)[:1]]
+
+
+def flat(held: Any) -> Any:
+    return held[0] if isinstance(held, tuple) else held
+
+
+@pytest.mark.parametrize("hold", HOLDERS)
+def test_objects_that_only_a_container_holds(hold: Any) -> None:
+    here = {"held": hold([Counter(1), Counter(2), Counter(3)])}
+    there = {"held": hold([Counter(), Counter(), Counter()])}
+    carry(here, there)
+    assert counts(flat(there["held"])) == [1, 2, 3]
+    found = differences(*(encode.decode(encode_of(each)) for each in (here, there)))
+    assert found == []
+    state = take(here)
+    for each in flat(here["held"]):
+        each.count += 5
+    undo.undo(state)
+    assert counts(flat(here["held"])) == [1, 2, 3]
+    next(iter(flat(there["held"]))).count = 9
+    assert differences(*(encode.decode(encode_of(each)) for each in (here, there)))
+
+
+def encode_of(names: dict[str, Any]) -> Any:
+    import pickle
+
+    return pickle.loads(journal(names))
+
+
+def kept(size: int | None) -> Any:
+    @functools.lru_cache(maxsize=size)
+    def draw(number: Any, *, by: int = 0) -> list[float]:
+        return torch.rand(2).tolist()
+
+    return draw
+
+
+@pytest.mark.parametrize("size", [None, 4])
+def test_what_a_function_keeps_of_its_calls(size: int | None) -> None:
+    here, there = kept(size), kept(size)
+    calls = [functools.partial(here, 1), functools.partial(here, "two", by=3), functools.partial(here, (4, 5.0))]
+    results = [call() for call in calls]
+    there(7)
+    carry({"draw": here}, {"draw": there})
+    assert [there(1), there("two", by=3), there((4, 5.0))] == results
+    assert len(call_caches.entries(there) or {}) == 3
+    state = take({"draw": here})
+    calls[0]().append(9.0)
+    here(8)
+    undo.undo(state)
+    assert [call() for call in calls] == results
+    assert len(results[0]) == 2
+    assert len(call_caches.entries(here) or {}) == 3
+
+
+def test_a_cache_with_a_size_drops_the_oldest_first_as_before() -> None:
+    here, there = kept(2), kept(2)
+    here(1), here(2), here(1)
+    carry({"draw": here}, {"draw": there})
+    there(3)
+    assert [*(call_caches.entries(there) or {})] == [1, 3]
+
+
+def test_what_is_held_weakly() -> None:
+    def build() -> dict[str, Any]:
+        owners = [Counter(), Counter()]
+        return {
+            "owners": owners,
+            "all": weakref.WeakSet(owners[:1]),
+            "by_name": weakref.WeakValueDictionary({"a": owners[0]}),
+            "notes": weakref.WeakKeyDictionary({owners[0]: [1]}),
+        }
+
+    here, there = build(), build()
+    first, second = here["owners"]
+    here["all"].add(second)
+    here["by_name"]["b"] = second
+    here["notes"][second] = [2]
+    here["notes"][first].append(3)
+    carry(here, there)
+    assert {*there["all"]} == {*there["owners"]}
+    assert [*there["by_name"].values()] == there["owners"]
+    assert [*there["notes"].values()] == [[1, 3], [2]]
+    assert [*there["notes"]] == there["owners"]
+    state = take(here)
+    here["all"].discard(first)
+    del here["by_name"]["a"], here["notes"][first]
+    undo.undo(state)
+    assert (len(here["all"]), [*here["by_name"]], [*here["notes"].values()]) == (2, ["a", "b"], [[1, 3], [2]])
+
+
+def test_nobody_is_kept_alive_by_what_holds_weakly() -> None:
+    names: dict[str, Any] = {"all": weakref.WeakSet()}
+    lone = Counter()
+    names["all"].add(lone)
+    state = take(names)
+    del lone
+    assert not names["all"]
+    undo.undo(state)
+
+
+def test_what_a_view_looks_at_and_signals() -> None:
+    def build() -> dict[str, Any]:
+        view = types.MappingProxyType({"a": Counter()})
+        return {"view": view, "stop": threading.Event(), "room": threading.Semaphore(5)}
+
+    here, there = build(), build()
+    here["view"]["a"].count = 4
+    here["stop"].set()
+    here["room"].acquire()
+    carry(here, there)
+    assert (there["view"]["a"].count, there["stop"].is_set(), there["room"]._value) == (4, True, 4)
+    state = take(here)
+    here["stop"].clear()
+    undo.undo(state)
+    assert here["stop"].is_set()
+
+
+def test_a_view_of_a_class_is_not_looked_at() -> None:
+    assert [*callables.parts(vars(Counter))] == []
+
+
+@pytest.mark.parametrize(
+    "register",
+    [
+        lambda model, hook: model.register_forward_hook(hook),
+        lambda model, hook: model._register_state_dict_hook(hook),
+        lambda model, hook: model._register_load_state_dict_pre_hook(hook),
+        lambda model, hook: model.register_load_state_dict_post_hook(hook),
+    ],
+)
+def test_a_hook_that_is_an_object(register: Any) -> None:
+    models = [nn.Linear(1, 1), nn.Linear(1, 1)]
+    hooks = [Counter(3), Counter()]
+    for model, hook in zip(models, hooks):
+        register(model, hook)
+    carry({"model": models[0]}, {"model": models[1]})
+    assert hooks[1].count == 3
+
+
+def test_hooks_of_all_modules_go_back_and_what_only_a_logger_holds_is_state() -> None:
+    hook = Counter(2)
+    handle = nn.modules.module.register_module_forward_hook(hook)
+    logger = logging.getLogger("torchrelay.tests.held")
+    handler = Rows()
+    logger.addHandler(handler)
+    try:
+        state = take({})
+        hook.count = 7
+        handler.rows = 5
+        later = nn.modules.module.register_module_forward_hook(Counter())
+        assert len(HELD.now()) == 3
+        undo.undo(state)
+        assert (hook.count, handler.rows, len(HELD.now())) == (2, 0, 2)
+        later.remove()
+    finally:
+        handle.remove()
+        logger.removeHandler(handler)
+    assert HELD.now() == {}
+
+
+class Rows(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = 0

@@ -35,7 +35,6 @@ def test_a_rank_is_replaced(kind: str, fault: str, undisturbed: Undisturbed, tmp
     assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, [fault], 1)
 
 
-<<<<<<< HEAD
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", few(1, ["kill:rank=1,step=3,phase=data", "kill:rank=0,step=2,phase=optimizer"]))
 def test_a_rank_is_replaced_that_is_lost_in_the_second_iteration(
@@ -45,7 +44,8 @@ def test_a_rank_is_replaced_that_is_lost_in_the_second_iteration(
     run = relay(tmp_path, SCRIPT, "gan", ranks=RANKS, inject=[fault])
     assert_unharmed(run, undisturbed(SCRIPT, "gan", ranks=RANKS), RANKS, [fault], 1)
     assert {done["kind"] for done in run.committed()} == {"unplanned"}, run.told()
-=======
+
+
 @pytest.mark.parametrize(
     ("kind", "fault", "others"),
     [
@@ -64,7 +64,6 @@ def test_a_rank_is_replaced_that_is_lost_around_a_collective_between_two_updates
     run = relay(tmp_path, SCRIPT, kind, ranks=RANKS, inject=[fault])
     assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, [fault], 1)
     assert f"{others} from its update on" in " ".join(event["text"] for event in run.named("decision")), run.told()
->>>>>>> first-runs
 
 
 @only_in_long

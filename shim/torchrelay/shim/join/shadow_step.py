@@ -56,13 +56,10 @@ class ShadowStep:
         self._destination: Destination | None = None
         self.tail: CatchUp | None = None
         self._own_update: OwnUpdate | None = None
-<<<<<<< HEAD
         self._unread: dict[str, torch.Tensor] = {}
         """What the lost rank's step had made for itself and is not known here, by path."""
-=======
         self._finished: collective_records.ByGroup = {}
         """What the member that got furthest has done since the gate."""
->>>>>>> first-runs
         self._heads = HeadsToPass()
 
     # Up to the gate, and in place of the update.

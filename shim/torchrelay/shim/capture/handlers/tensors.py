@@ -11,8 +11,8 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.tensors.dtensor import around, local, spread_of
-from torchrelay.shim.adapters.tensors.storages import is_freed
-from torchrelay.shim.adapters.tensors.tensor_classes import is_leaf, is_of_own_class, of_class
+from torchrelay.shim.adapters.tensors.storages import is_freed, may_be_shared
+from torchrelay.shim.adapters.tensors.tensor_classes import has_graph, is_leaf, is_of_own_class, of_class
 from torchrelay.shim.capture.handlers.handler import Handler, of_same_class
 from torchrelay.shim.capture.models.aliases import Alias, parameters_of
 from torchrelay.shim.capture.models.modules import ModuleTrees
@@ -80,6 +80,8 @@ def _renewed(trees: ModuleTrees, node: StateNode) -> StateNode | None:
     obj = node.obj
     if (fields(obj) is not _attributes(node)) if node.edges else (type(obj) is torch.Tensor and fields(obj)):
         raise WalkAnew
+    if isinstance(content, small.TensorValue | LargeTensor) and may_be_shared(obj) and _lies_in_a_model(trees, obj):
+        raise WalkAnew  # a parameter was given its memory since (`p.data = kept`)
     if isinstance(content, small.TensorValue):
         if small.is_still(content, obj):
             return None
@@ -98,6 +100,11 @@ def _renewed(trees: ModuleTrees, node: StateNode) -> StateNode | None:
         if tuple(part.shape) != content.shape or is_freed(part) is not content.freed:
             raise WalkAnew
     return None
+
+
+def _lies_in_a_model(trees: ModuleTrees, tensor: torch.Tensor) -> bool:
+    """Return whether a tensor that had memory of its own shares that of a parameter or buffer."""
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and not has_graph(tensor) and trees.owner_of(tensor) is not None
 
 
 def _undo(node: StateNode) -> None:

@@ -101,6 +101,7 @@ class Rewalk(Walk):
     def run(self, frames: Sequence[FrameType], module_globals: Mapping[str, dict[str, Any]]) -> HostState:
         """Return the state, as a walk does. `frames` may have more than the base's, deeper ones. Raises WalkAnew."""
         self.trees.is_at_gate = self._before is not None
+        self.trees.look_for_owners_anew()
         within = self._within
         if within is None:
             first = self._look_at_frames(frames)

@@ -1,6 +1,7 @@
 """Tell the protection report of torch's wrappers that cannot be put back once they were interrupted.
 
-Leans on `FullyShardedDataParallel` keeping its own state, and nothing of the user's, in its attributes. Seen on torch 2.13.0.
+Leans on `FullyShardedDataParallel` keeping its own state, and nothing of the user's, in its attributes, and on its flat parameters,
+whose own attributes `FlatParameter` annotates. Seen on torch 2.13.0 and 2.14.1.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Iterable
 import torch
 
 _FSDP1 = "torch.distributed.fsdp.fully_sharded_data_parallel"
+_FLAT = "torch.distributed.fsdp._flat_param"
+_NOT_ANNOTATED = {"_fsdp_flattened", "_is_flat_param", "_post_backward_called"}
 
 
 def is_fsdp1(module: torch.nn.Module) -> bool:
@@ -27,3 +30,14 @@ def limits(roots: Iterable[torch.nn.Module]) -> list[str]:
             "FullyShardedDataParallel: a rank can be moved, but one that is lost is not replaced (fully_shard can)"
         )
     return found
+
+
+def kept_beside_flat(roots: Iterable[torch.nn.Module]) -> list[str]:
+    """Return the names under which the script keeps tensors as attributes of flat parameters."""
+    defined = sys.modules.get(_FLAT)
+    if defined is None:
+        return []
+    own = {*defined.FlatParameter.__annotations__, *_NOT_ANNOTATED}
+    flat = (p for root in roots for p in root.parameters() if getattr(p, "_is_flat_param", False))
+    found = {n for p in flat for n, v in vars(p).items() if n not in own and isinstance(v, torch.Tensor)}
+    return sorted(found)

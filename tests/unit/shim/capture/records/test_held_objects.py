@@ -93,6 +93,25 @@ def test_what_a_function_keeps_of_its_calls(size: int | None) -> None:
     assert len(call_caches.entries(here) or {}) == 3
 
 
+@pytest.mark.parametrize("size", [None, 4])
+def test_what_a_function_keeps_of_calls_that_types_tell_apart(size: int | None) -> None:
+    made: list[int] = []
+
+    @functools.lru_cache(maxsize=size, typed=True)
+    def draw(number: Any, *, by: Any = 0) -> int:
+        made.append(0)
+        return len(made)
+
+    def results() -> list[int]:
+        return [draw(1), draw(1.0), draw(1, by=2), draw(1, by=2.0)]
+
+    before = results()
+    state = take({"draw": draw})
+    draw(8)
+    undo.undo(state)
+    assert results() == before == [1, 2, 3, 4]
+
+
 def test_a_cache_with_a_size_drops_the_oldest_first_as_before() -> None:
     here, there = kept(2), kept(2)
     here(1), here(2), here(1)

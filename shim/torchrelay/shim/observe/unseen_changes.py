@@ -23,7 +23,7 @@ from typing import Any
 from torchrelay.shim.adapters.tensors.own_refs import OwnRef
 from torchrelay.shim.capture.records.children import child
 from torchrelay.shim.capture.state.host_state import HostState
-from torchrelay.shim.capture.values import by_value, large_arrays
+from torchrelay.shim.capture.values import by_value, callables, large_arrays
 from torchrelay.shim.capture.values.alike import alike
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
 from torchrelay.shim.capture.values.large_arrays import LargeArrays
@@ -53,6 +53,8 @@ class UnseenChanges:
 
         `arrays`: those that training writes to are carried from the next boundary on, if they may be.
         """
+        without_order = (name for name in state.unknown if name.endswith(callables.WITHOUT_ORDER))
+        self.found |= dict.fromkeys(without_order, "no other process knows which one is meant")
         is_due = boundary <= _EACH or boundary.bit_count() == 1
         left_bytes = _MOST_BYTES if is_due else 0
         for name in state.unknown:

@@ -18,6 +18,8 @@ from torchrelay.shim.adapters.cpython import call_caches
 from torchrelay.shim.capture.records import encode, undo
 from torchrelay.shim.capture.state.process_wide import HELD
 from torchrelay.shim.capture.values import callables
+from torchrelay.shim.capture.values.large_arrays import LargeArrays
+from torchrelay.shim.observe.unseen_changes import UnseenChanges
 
 
 class Counter:
@@ -59,6 +61,37 @@ def test_objects_that_only_a_container_holds(hold: Any) -> None:
     assert counts(flat(here["held"])) == [1, 2, 3]
     next(iter(flat(there["held"]))).count = 9
     assert differences(*(encode.decode(encode_of(each)) for each in (here, there)))
+
+
+def test_large_tensors_and_models_of_a_set_have_names_of_their_own_or_are_named() -> None:
+    large = [torch.zeros(1 << 15), torch.ones(1 << 15)]
+    assert sorted(take({"held": dict.fromkeys(large, 1)}).large) == ["script.held{Tensor 1}", "script.held{Tensor}"]
+    for held in ({*large}, {nn.Linear(2, 2), nn.Linear(2, 2)}):
+        state = take({"held": held})
+        assert not state.large
+        assert not state.roots
+        assert [name.endswith(callables.WITHOUT_ORDER) for name in state.unknown] == [True, True]
+        changes = UnseenChanges()
+        changes.look(state, 0, LargeArrays())
+        assert len(changes.found) == 2
+        known = take({"held": held, "also": [*held]})
+        assert len(known.large or known.roots) == 2
+        assert not known.unknown
+    assert [*take({"held": {large[0], nn.Linear(2, 2)}}).large] == ["script.held{Tensor}"]
+    layer = nn.Linear(256, 256)
+    assert not take({"layer": layer, "held": {*layer.parameters()}}).unknown
+
+
+def test_very_many_objects_of_a_set_or_of_keys_are_data() -> None:
+    many = [Counter(place) for place in range(5000)]
+    for held in ({*many}, dict.fromkeys(many, 1), {(many[0], place): 1 for place in range(5000)}):
+        state = take({"held": held})
+        assert len(state.nodes) < 10
+        held.pop(many[1], None) if isinstance(held, dict) else held.discard(many[1])
+        held.add(many[0].__class__()) if isinstance(held, set) else held.update(new=1)
+        undo.undo(state)
+        assert len(held) == 5000
+        assert "new" not in held
 
 
 def encode_of(names: dict[str, Any]) -> Any:

@@ -249,6 +249,8 @@ class FastForward:
     def _is_past(self, goal: Goal) -> None:
         self._goals.popleft()
         del self._chain[goal.depth :]
+        if goal.depth == 0:
+            self._engine.trees.made_hooks.loop_is_over()
 
     # What the optimizer tells.
 

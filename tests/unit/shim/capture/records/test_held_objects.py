@@ -15,10 +15,13 @@ from support.host_state import carry, differences, journal, take
 from torch import nn
 
 from torchrelay.shim.adapters.cpython import call_caches
+from torchrelay.shim.capture.handlers import caches
+from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import encode, undo
 from torchrelay.shim.capture.state.process_wide import HELD
 from torchrelay.shim.capture.values import callables
 from torchrelay.shim.capture.values.large_arrays import LargeArrays
+from torchrelay.shim.capture.walks.rewalk import Rewalk
 from torchrelay.shim.observe.unseen_changes import UnseenChanges
 
 
@@ -92,6 +95,37 @@ def test_very_many_objects_of_a_set_or_of_keys_are_data() -> None:
         undo.undo(state)
         assert len(held) == 5000
         assert "new" not in held
+
+
+@pytest.mark.parametrize("kind", [weakref.WeakSet, weakref.WeakKeyDictionary, weakref.WeakValueDictionary])
+def test_what_is_held_weakly_is_not_gone_through_where_it_is_as_it_was(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(count: int) -> tuple[dict[str, Any], Any]:
+        owners = [Counter() for _ in range(count)]
+        held = kind(owners) if kind is weakref.WeakSet else kind()
+        for owner in owners if kind is weakref.WeakKeyDictionary else ():
+            held[owner] = 1
+        for place, owner in enumerate(owners) if kind is weakref.WeakValueDictionary else ():
+            held[place] = owner
+        return {"owners": owners, "held": held}, held
+
+    names, held = made(3)
+    trees = ModuleTrees()
+    state = take(names, trees)
+    looks: list[Any] = []
+    monkeypatch.setattr(caches, "_held", lambda obj: looks.append(obj) or _held(obj))
+    state = Rewalk(trees, state, at_gate=False).run([], {"script": names})
+    assert looks == []
+    (held.pop if kind is not weakref.WeakKeyDictionary else held.popitem)(*[0][: kind is weakref.WeakValueDictionary])
+    assert len(held) == 2
+    Rewalk(trees, state, at_gate=False).run([], {"script": names})
+    assert looks
+    names, held = made(5000)
+    assert id(held) not in take(names).index
+
+
+_held = caches._held
 
 
 def encode_of(names: dict[str, Any]) -> Any:

@@ -46,6 +46,26 @@ def test_a_rank_is_replaced_that_is_lost_in_the_second_iteration(
     assert {done["kind"] for done in run.committed()} == {"unplanned"}, run.told()
 
 
+@pytest.mark.parametrize(
+    ("kind", "fault", "others"),
+    [
+        ("between", "kill:rank=1,step=5,phase=after-step", "rank 0 finishes step 5; rank 1 goes through step 5"),
+        (
+            "measured",
+            "kill:rank=0,step=9,phase=data",
+            "rank 1 goes back and does step 9 again; rank 0 goes through step 8",
+        ),
+    ],
+)
+def test_a_rank_is_replaced_that_is_lost_around_a_collective_between_two_updates(
+    kind: str, fault: str, others: str, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    """The others wait in it, behind the first update, or are through with it, and in the next step."""
+    run = relay(tmp_path, SCRIPT, kind, ranks=RANKS, inject=[fault])
+    assert_unharmed(run, undisturbed(SCRIPT, kind, ranks=RANKS), RANKS, [fault], 1)
+    assert f"{others} from its update on" in " ".join(event["text"] for event in run.named("decision")), run.told()
+
+
 @only_in_long
 def test_what_a_loop_within_the_step_has_called_is_answered_in_all_of_its_iterations(
     undisturbed: Undisturbed, tmp_path: Path

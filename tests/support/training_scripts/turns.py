@@ -1,9 +1,10 @@
 """Two networks and two optimizers. Usage: turns.py OUT KIND
 
 gan: one is stepped, then the other, each after a backward of its own. critic: the second one in every third iteration alone, and
-the weights of the first are made smaller past torch's count. pair: one backward, then both optimizers. together: the same in a loop
-over them, and the second one averages the gradients itself, in its step. warm-up: the same, behind a loop in which the second one
-alone makes five steps.
+the weights of the first are made smaller past torch's count. pair: one backward, then both optimizers. between: the same, and ranks
+tell each other their losses in between. measured: there they tell each other how large their gradients are. together: the same as a
+pair in a loop over them, and the second one averages the gradients itself, in its step. warm-up: the same, behind a loop in which
+the second one alone makes five steps.
 """
 
 import sys
@@ -98,12 +99,16 @@ class Turns:
                 optimizer.step()
             self.losses.append(loss.item())
             return
-        if self.kind == "pair":
+        if self.kind in ("pair", "between", "measured"):
             self.of_judge.zero_grad()
             self.of_maker.zero_grad()
             loss = (self.judge(made) - real).square().mean()
             loss.backward()
             self.of_judge.step()
+            if self.kind != "pair":
+                told = next(self.maker.parameters()).grad.norm() if self.kind == "measured" else loss.detach().clone()
+                dist.all_reduce(told)
+                self.kept.append(told.item())
             self.of_maker.step()
             self.losses.append(loss.item())
             return

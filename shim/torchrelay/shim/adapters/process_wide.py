@@ -69,10 +69,17 @@ class Loggers:
         if seen != self._seen:
             self._seen = seen
             found = [each for each in [*known.values()] if isinstance(each, logging.Logger)]
-            self._loggers = [each for each in (logging.root, *found) if each.handlers or each.filters]
+            self._loggers = [each for each in (logging.root, *found) if not all(map(_is_pythons, _held_by(each)))]
         for each in self._loggers:
-            for held in (*each.handlers, *each.filters):
+            for held in _held_by(each):
                 yield each.name, held
-            for handler in each.handlers:
-                for held in handler.filters:
-                    yield each.name, held
+
+
+def _held_by(logger: logging.Logger) -> Iterator[Any]:
+    yield from (*logger.handlers, *logger.filters)
+    for handler in logger.handlers:
+        yield from handler.filters
+
+
+def _is_pythons(held: Any) -> bool:
+    return str(type(held).__module__).partition(".")[0] in sys.stdlib_module_names

@@ -327,6 +327,9 @@ class Destination:
         before = [info for info in infos if info.path.startswith(device.BEFORE)]
         self.received = frozenset(info.path.removeprefix(device.BEFORE) for info in infos)
         self.has_before = bool(before)
+        if self._behind:  # what stands beside models and the step has made has come with the gate's journal
+            made = {path for path in self._own if path.startswith(device.VALUE)}
+            self._carried |= made - self.received - self._needed
         # What an earlier donor had beside them may have come in part, or from somebody else.
         self.gradients = {}
         self.results = {}

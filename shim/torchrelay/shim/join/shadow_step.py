@@ -27,6 +27,7 @@ from torchrelay.shim.journal import payload
 from torchrelay.shim.journal.script_modules import script_frames
 from torchrelay.shim.step import boundary_proof
 from torchrelay.shim.step.left_loops import HeadsToPass
+from torchrelay.shim.step.step_state import StepPosition
 from torchrelay.shim.tensors.inference import outside_inference
 from torchrelay.shim.tensors.taint import MADE, Watch
 
@@ -57,6 +58,8 @@ class ShadowStep:
         self._own_update: OwnUpdate | None = None
         self._unread: dict[str, torch.Tensor] = {}
         """What the lost rank's step had made for itself and is not known here, by path."""
+        self._finished: collective_records.ByGroup = {}
+        """What the member that got furthest has done since the gate."""
         self._heads = HeadsToPass()
 
     # Up to the gate, and in place of the update.
@@ -81,7 +84,16 @@ class ShadowStep:
         there = {f"{MADE}{path}": rebuild.objects[number] for path, number in self._gate.unread}
         self._unread = {path: tensor for path, tensor in there.items() if isinstance(tensor, torch.Tensor)}
         rng.restore(self._gate.rng)
+        self._answer_behind_gate()
         self._own_update = OwnUpdate(self._engine.writer.walk(script_frames(frame)))
+
+    def _answer_behind_gate(self) -> None:
+        """Answer what is called from here on, between two updates too, by what others are through with."""
+        own = payload.load(self._plan.after, tuple) if self._plan.after else ()
+        self._finished = collective_records.furthest(payload.load_logs(self._plan.collective_log))
+        records = self._engine.records
+        records.begin_after_gate()
+        records.answer_from_others(collective_records.without(self._finished, ()), own)
 
     def at_step_end(self) -> None:
         """Take the donor's tensors behind the last update of the iteration. Do nothing where an earlier update was the last one."""
@@ -99,8 +111,6 @@ class ShadowStep:
         wrappers = (node.obj for node in engine.commit.state.nodes if node.kind is Kind.DDP)
         for wrapped, content in zip(wrappers, flags):
             wrapped.__dict__.update(content)
-        finished = collective_records.furthest(payload.load_logs(plan.collective_log))
-        engine.records.begin_after_gate()
         destination = self._dialogue.destination(frame, behind=True)
         arrived = self._dialogue.receive(destination)
         destination.take_updated()
@@ -110,7 +120,7 @@ class ShadowStep:
         own_update.put_right(updated, given, changed_before, received, is_own=bool(destination.copied()))
         destination.put_copied_gradients()
         self._late = {path: times for path, times in self._late.items() if path not in destination.carried()}
-        collective_records.give(finished, destination.results)
+        collective_records.give(self._finished, destination.results)
         if plan.offline or plan.donor_collectives >= 0:
             destination.put_gradients(self._dialogue.gradients())  # else they are those of the next head
         engine.updates.note_late(engine.commit.state)
@@ -121,10 +131,10 @@ class ShadowStep:
                     "others have reached the script's end, and compiled code could not be followed there"
                 )
             self._dialogue.join(arrived)
-            self._be_the_rank(finished)
+            self._be_the_rank(engine.records.others_left())
             self._watch_to_the_end(destination)
         else:
-            self._begin_tail(destination, finished)
+            self._begin_tail(destination)
 
     def _be_the_rank(self, left: collective_records.ByGroup) -> None:
         self._engine.be_the_rank(left)
@@ -141,10 +151,8 @@ class ShadowStep:
 
     # Through the rest of a step that the donor is through with.
 
-    def _begin_tail(self, destination: Destination, finished: collective_records.ByGroup) -> None:
+    def _begin_tail(self, destination: Destination) -> None:
         self._destination = destination
-        own = payload.load(self._plan.after, tuple) if self._plan.after else ()
-        self._engine.records.answer_from_others(finished, own)
         self._staging.release()  # what the script says and writes from here on, the lost rank has not
         as_updated = destination.take_updated_gradients()
         gradients = destination.own_gradients()
@@ -189,9 +197,11 @@ class ShadowStep:
         """
         records = self._engine.records
         plan = self._plan
+        at_donor = plan.donor_collectives == len(records.after)
+        if at_donor and self._engine.step.position is StepPosition.AFTER and not self._engine.updates.within_a_step():
+            self.at_step_end()  # the donor stands between two updates: what it has is all that there is yet
         if self.tail is None:
             return False
-        at_donor = plan.donor_collectives == len(records.after)
         if not at_donor and (group is None or self._late or (records.others or {}).get(group)):
             return False  # what the donor has written late belongs to its own place alone
         destination = self._destination

@@ -220,3 +220,13 @@ def test_a_gradient_that_ranks_hold_alike_is_the_donors_where_its_parameter_is_c
     assert destination.put_gradients(GradientRecord()) == left
     assert model.weight.grad is not None
     assert model.weight.grad.tolist() == [[float(bool(compared))] * 2] * 2
+
+
+def test_what_the_step_has_made_beside_models_is_no_donors() -> None:
+    made = torch.ones(20_000)
+    model = torch.nn.Linear(2, 2)
+    destination = Destination(take({"m": model, "made": made}), (), {}, behind=True)
+    (path,) = (path for path in destination.tensors() if path.startswith(device.VALUE))
+    destination.place(infos_of({f"module0.{name}": p for name, p in model.named_parameters()}))
+    assert destination.tensors().keys() == {"module0.weight", "module0.bias"}
+    assert destination.carried()[path] is made

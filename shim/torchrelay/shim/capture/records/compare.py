@@ -160,7 +160,7 @@ class Comparison:
                     self._differ(
                         (name,), *(shown(of[name]) if name in of else "as set-up left it" for of in (was, content))
                     )
-        elif kind in _MAPPINGS:
+        elif kind in _MAPPINGS or (kind is Kind.QUEUE and isinstance(was, dict) and isinstance(content, dict)):
             self._mappings(was, content, whole=kind in _WHOLE)
         elif kind is Kind.OBJECT_ARRAY and then.extra != now.extra:
             self._differ((), f"of the form {then.extra}", f"of the form {now.extra}")

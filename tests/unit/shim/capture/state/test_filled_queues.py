@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 import queue
 import threading
 from typing import Any
 
 import pytest
 import torch
-from support.host_state import carry
+from support.host_state import carry, differences, journal
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.models.modules import ModuleTrees
+from torchrelay.shim.capture.records import encode
 from torchrelay.shim.capture.state import filled_queues
 from torchrelay.shim.capture.state.filled_queues import FilledQueues
 from torchrelay.shim.capture.values.item_mark import TakenItems
@@ -116,6 +118,20 @@ def test_one_that_training_has_made_is_made_again(trees: ModuleTrees) -> None:
     assert (made.maxsize, made.get_nowait()) == (4, 7)
     made.put(1)
     assert made.get(timeout=60) == 1
+
+
+def test_what_it_holds_is_compared_by_what_it_leads_to(trees: ModuleTrees) -> None:
+    def written(*before: Any) -> Any:
+        recent: queue.Queue[Any] = queue.Queue(4)
+        trees.queues.given(recent, by_training=True)
+        trees.queues.at_boundary()
+        recent.put([1])
+        names = {
+            f"v{place}": [each] for place, each in enumerate(before)
+        }  # the queue's items have other numbers behind these
+        return encode.decode(pickle.loads(journal({**names, "recent": recent}, trees)))
+
+    assert differences(written(), written(1, 2)) == []
 
 
 class Doubled(queue.Queue[int]):

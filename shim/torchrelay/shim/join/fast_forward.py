@@ -16,7 +16,7 @@ from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.capture import rng
 from torchrelay.shim.data import data_loader
 from torchrelay.shim.instrument.activation import Activation
-from torchrelay.shim.join.recorded import Recorded
+from torchrelay.shim.join.recorded import RecordedPlace
 from torchrelay.shim.journal import payload
 from torchrelay.shim.script.sites import SITES, changed_since
 
@@ -49,7 +49,7 @@ class Joining(Protocol):
 
     def wait_for_plan(self) -> payload.BoundaryJournal: ...
     def newer_set_up(self) -> payload.SetUpJournal | None: ...
-    def put(self, goal: Goal, state: Recorded, innermost: FrameType) -> None: ...
+    def put(self, goal: Goal, state: RecordedPlace, innermost: FrameType) -> None: ...
     def enter(self, goal: Goal, activation: Activation) -> None: ...
     def check_answered(self) -> None: ...
 
@@ -219,7 +219,7 @@ class FastForward:
     def _pass_head(self, goal: Goal, activation: Activation, depth: int, link: payload.LinkRecord) -> None:
         state: payload.HeadState | None = payload.load(link.head, payload.HeadState) if link.head else None
         if state is not None:  # otherwise it is the first head, where everything is as set-up has left it
-            self._joining.put(goal, Recorded(state.nodes, state.loaders, is_passed=True), activation.frame)
+            self._joining.put(goal, RecordedPlace(state.nodes, state.loaders, is_passed=True), activation.frame)
             activation.data_mark = state.data_mark
             self._engine.saves.pass_to(state.saves)
             self._engine.wrapped.built = state.built
@@ -234,7 +234,7 @@ class FastForward:
             rng.restore(state.rng)
 
     def _begin_last_iteration(self, goal: Goal, activation: Activation) -> None:
-        self._joining.put(goal, Recorded.at_boundary(goal.journal), activation.frame)
+        self._joining.put(goal, RecordedPlace.at_boundary(goal.journal), activation.frame)
         self._engine.saves.pass_to(goal.journal.saves[0])
         self._engine.draws.expected.clear()
         rng.restore(goal.journal.rng)
@@ -249,6 +249,8 @@ class FastForward:
     def _is_past(self, goal: Goal) -> None:
         self._goals.popleft()
         del self._chain[goal.depth :]
+        if goal.depth == 0:
+            self._engine.trees.made_hooks.loop_is_over()
 
     # What the optimizer tells.
 
@@ -272,7 +274,7 @@ class FastForward:
                 return
             if loop.heads != self._heads:
                 raise StateMismatchError("a training loop that is over went on otherwise here than in the lost rank")
-            self._joining.put(goal, Recorded(goal.gate.on(goal.journal), is_passed=True), frame)
+            self._joining.put(goal, RecordedPlace(goal.gate.on(goal.journal), is_passed=True), frame)
             rng.restore(goal.gate.rng)
             self._is_past(goal)
         elif self._stepping is not None and self._stepping in running and self._stepping.heads != self._heads:

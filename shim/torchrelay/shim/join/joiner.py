@@ -14,7 +14,7 @@ from torchrelay.shim.join.destination import Destination
 from torchrelay.shim.join.fast_forward import FastForward, Goal, check_texts
 from torchrelay.shim.join.joiner_dialogue import Dialogue
 from torchrelay.shim.join.put_state import put_state
-from torchrelay.shim.join.recorded import Recorded
+from torchrelay.shim.join.recorded import RecordedPlace
 from torchrelay.shim.join.restore_at_boundary import arrive
 from torchrelay.shim.join.shadow_step import ShadowStep, check_answered
 from torchrelay.shim.journal import payload
@@ -53,7 +53,7 @@ class Joiner:
     def check_answered(self) -> None:
         check_answered(self._engine)
 
-    def put(self, goal: Goal, state: Recorded, innermost: FrameType) -> None:
+    def put(self, goal: Goal, state: RecordedPlace, innermost: FrameType) -> None:
         put_state(self._engine, goal.trees, state, innermost)
 
     # At the head.

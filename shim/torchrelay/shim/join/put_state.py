@@ -33,7 +33,7 @@ from torchrelay.shim.capture.values.item_mark import TakenItems
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
 from torchrelay.shim.data import lead_iterators
-from torchrelay.shim.join.recorded import Recorded
+from torchrelay.shim.join.recorded import RecordedPlace
 from torchrelay.shim.journal import last_draw, payload
 from torchrelay.shim.journal.script_modules import script_frames
 
@@ -49,7 +49,7 @@ _STAND = (Kind.GENERATOR, Kind.ITERATOR)
 def put_state(
     engine: Engine,
     trees: tuple[Any, ...],
-    state: Recorded,
+    state: RecordedPlace,
     innermost: FrameType,
     *,
     at_gate: bool = False,
@@ -61,7 +61,8 @@ def put_state(
     Returns what has become of the nodes. Raises StateMismatchError.
     """
     nodes = decode(state.nodes)
-    loaders, draw = state.loaders, state.draw
+    loaders = state.loaders
+    draw = state.draw
     rebuild = _resolved(engine, nodes, innermost, loaders, at_gate=at_gate)
     _put_bases(nodes, rebuild.objects, trees)
     if not at_gate:  # else the step that this process has done may have changed some of them

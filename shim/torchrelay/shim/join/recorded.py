@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torchrelay.shim.journal import payload
 
 
-class Recorded(NamedTuple):
+class RecordedPlace(NamedTuple):
     """`loaders`: by node, where the iterators of data loaders stood; None where this process has drawn from them itself.
 
     `draw`: as last_draw.WrittenDraw, of the training loop's item. `is_passed`: the process goes on from here to where it enters,
@@ -20,5 +20,5 @@ class Recorded(NamedTuple):
     is_passed: bool = False
 
     @classmethod
-    def at_boundary(cls, journal: payload.BoundaryJournal) -> Recorded:
+    def at_boundary(cls, journal: payload.BoundaryJournal) -> RecordedPlace:
         return cls(journal.nodes, journal.loaders, journal.links[-1].draw)

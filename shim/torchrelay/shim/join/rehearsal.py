@@ -27,7 +27,7 @@ from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.join.fast_forward import FastForward, Goal, check_texts
 from torchrelay.shim.join.put_state import put_state
-from torchrelay.shim.join.recorded import Recorded
+from torchrelay.shim.join.recorded import RecordedPlace
 from torchrelay.shim.join.restore_at_boundary import arrive
 from torchrelay.shim.journal import payload
 from torchrelay.shim.observe.origins import NOWHERE, SourcePlace, where_made
@@ -81,7 +81,7 @@ class Rehearsal:
         if left:
             raise StateMismatchError(f"the rank called {left[0].name} before its loop; the new process did not")
 
-    def put(self, goal: Goal, state: Recorded, innermost: FrameType) -> None:
+    def put(self, goal: Goal, state: RecordedPlace, innermost: FrameType) -> None:
         put_state(self._engine, goal.trees, state, innermost)
 
     # At the head.

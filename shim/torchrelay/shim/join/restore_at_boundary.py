@@ -12,7 +12,7 @@ from torchrelay.shim.capture.values import item_mark
 from torchrelay.shim.instrument.activation import Activation
 from torchrelay.shim.join.fast_forward import Goal
 from torchrelay.shim.join.put_state import put_state
-from torchrelay.shim.join.recorded import Recorded
+from torchrelay.shim.join.recorded import RecordedPlace
 from torchrelay.shim.journal.payload import LinkRecord
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def arrive(engine: Engine, goal: Goal, activation: Activation) -> frozenset[int]
     _check_item(activation.item, journal.links[-1].mark)
     process_group.be_member_of(journal.groups, registry.unconnected)
     engine.fetching.learn(journal.fetching)
-    left = put_state(engine, goal.trees, Recorded.at_boundary(journal), activation.frame).left
+    left = put_state(engine, goal.trees, RecordedPlace.at_boundary(journal), activation.frame).left
     engine.trees.data_origins.number_rest()
     if any(link.head for link in journal.links[:-1]):
         engine.writer.trees_of_heads = goal.trees

@@ -22,7 +22,7 @@ from torchrelay.shim.join.destination import Destination
 from torchrelay.shim.join.joiner_dialogue import Dialogue
 from torchrelay.shim.join.own_update import OwnUpdate
 from torchrelay.shim.join.put_state import put_state
-from torchrelay.shim.join.recorded import Recorded
+from torchrelay.shim.join.recorded import RecordedPlace
 from torchrelay.shim.journal import payload
 from torchrelay.shim.journal.script_modules import script_frames
 from torchrelay.shim.step import boundary_proof
@@ -79,7 +79,7 @@ class ShadowStep:
             )
         check_answered(self._engine)
         nodes = self._gate.on(self._journal)
-        rebuild = put_state(self._engine, self._trees, Recorded(nodes), frame, at_gate=True)
+        rebuild = put_state(self._engine, self._trees, RecordedPlace(nodes), frame, at_gate=True)
         boundary_proof.check_at_gate(self._engine, nodes, self._trees, frame, rebuild.left)
         there = {f"{MADE}{path}": rebuild.objects[number] for path, number in self._gate.unread}
         self._unread = {path: tensor for path, tensor in there.items() if isinstance(tensor, torch.Tensor)}

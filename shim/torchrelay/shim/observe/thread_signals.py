@@ -2,6 +2,8 @@
 
 What such a thread has made by then is its own, and no new process has it: no rank is replaced once training has waited for one of
 them, or for what it puts into a `SimpleQueue`. What training alone uses is no obstacle, and neither is what it only tells a thread.
+Between a package's code and its own threads neither is what has been asked for within the step, as file systems over a network do
+it, nor a condition that no thread answers by, as that of a logger.
 
 Leans on the methods of `threading.Event`, `Condition` and `Semaphore`, and on a subclass in the place of `queue.SimpleQueue`, whose
 methods nobody can exchange. Seen on CPython 3.11.
@@ -18,10 +20,11 @@ from collections import deque
 from types import FrameType
 from typing import Any
 
+from torchrelay.shim.capture.values import callables
 from torchrelay.shim.capture.values.by_identity import ByIdentity
 from torchrelay.shim.capture.values.kinds import is_machinery
 from torchrelay.shim.observe.other_threads import DrawingRank
-from torchrelay.shim.script.hidden_frames import is_ours
+from torchrelay.shim.script.hidden_frames import hide_all, is_ours
 
 _TOLD = (
     (threading.Event, ("set",)),
@@ -62,58 +65,82 @@ class ThreadSignals:
         """What other threads than the one that trains have told by."""
         self._conditions: ByIdentity[bool] = ByIdentity()
         """Conditions that other threads have waited for."""
+        self._made: ByIdentity[int] = ByIdentity()
+        """What training has made since set-up, with the boundary of then."""
 
     def install(self) -> None:
         for cls, names in _TOLD:
             for name in names:
-                self._follow(cls, name, self._told)
+                self._follow(cls, name, before=self._told)
         for cls, names in _HEARD:
+            self._follow(cls, "__init__", after=self._is_made)
             for name in names:
-                self._follow(cls, name, self._heard)
+                self._follow(cls, name, before=self._waits, after=self._heard)
         self._install_queue()
 
-    def _follow(self, cls: Any, name: str, look: Any) -> None:
+    def _follow(self, cls: Any, name: str, *, before: Any = None, after: Any = None) -> None:
         original = getattr(cls, name)
+        tell = self._engine.guard.tell
 
-        def following(plain: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:
-            look(obj)
-            return plain(obj, *args, **kwargs)
+        @functools.wraps(original)
+        def following(obj: Any, *args: Any, **kwargs: Any) -> Any:
+            is_here = self._is_here()
+            if is_here and before is not None:
+                tell(before, obj)
+            try:
+                found = original(obj, *args, **kwargs)
+            except BaseException as error:
+                hide_all(error)
+                raise
+            if is_here and after is not None:
+                tell(after, obj)
+            return found
 
-        entry = functools.wraps(original)(self._engine.guard.entry(original, following))
-        setattr(cls, name, entry)
+        setattr(cls, name, following)
         if name == "acquire":
-            cls.__enter__ = entry
+            cls.__enter__ = following
 
     def _is_here(self) -> bool:
         return self._engine.tracker.live and os.getpid() == self._process
 
+    def _is_made(self, obj: Any) -> None:
+        commit = self._engine.commit
+        if commit is not None and self._engine.on_training_thread():
+            self._made.put(obj, commit.boundary)
+
     def _told(self, obj: Any) -> None:
-        if not self._is_here():
-            return
         if not self._engine.on_training_thread():
             if _caller() is not None:
                 self._by_others.put(obj, True)
+                if isinstance(obj, threading.Condition):
+                    self._by_others.put(_lock_of(obj), True)
         elif self._conditions.has(obj):  # what it goes on with then is training's to take
-            self._hear(obj)
+            self._hear(obj, is_answered=self._by_others.has(_lock_of(obj)))
 
-    def _heard(self, obj: Any) -> None:
-        if not self._is_here():
-            return
-        if self._engine.on_training_thread():
-            if self._by_others.has(obj):
-                self._hear(obj)
-        elif isinstance(obj, threading.Condition) and _caller() is not None:
+    def _waits(self, obj: Any) -> None:
+        if (
+            isinstance(obj, threading.Condition)
+            and not self._engine.on_training_thread()
+            and not self._conditions.has(obj)
+            and _caller() is not None
+        ):
             self._conditions.put(obj, True)
 
-    def _hear(self, obj: Any) -> None:
-        self._tell(f"what another thread signals by an object of threading ({type(obj).__name__})")
+    def _heard(self, obj: Any) -> None:
+        if self._by_others.has(obj) and self._engine.on_training_thread():
+            commit = self._engine.commit
+            self._hear(obj, is_answered=commit is None or self._made.get(obj) != commit.boundary)
 
-    def _tell(self, what: str) -> None:
+    def _hear(self, obj: Any, *, is_answered: bool) -> None:
+        """Tell of it. `is_answered`: whether it counts between a package's code and its threads, too."""
+        self._tell(f"what another thread signals by an object of threading ({type(obj).__name__})", is_answered)
+
+    def _tell(self, what: str, in_packages: bool = True) -> None:
         engine = self._engine
         if engine.commit is None or not engine.takes_part() or engine.reporter.reads_from_others is not None:
             return
         frame = _caller()
-        if frame is not None:
+        if frame is not None and (in_packages or callables.is_users(frame.f_code.co_filename)):
             engine.reporter.others_are_read(frame, what)
 
     def _install_queue(self) -> None:
@@ -131,8 +158,9 @@ class ThreadSignals:
                 self.put(item)
 
             def get(self, block: bool = True, timeout: float | None = None) -> Any:
-                guard.tell(signals._get, self)
-                return super().get(block, timeout)
+                item = super().get(block, timeout)
+                guard.tell(signals._got, self)
+                return item
 
             def get_nowait(self) -> Any:
                 return self.get(block=False)
@@ -148,17 +176,21 @@ class ThreadSignals:
             self._by_others.put(into, True)
             return
         commit = self._engine.commit
-        steps = into.__dict__.setdefault("steps", deque())
+        steps = into.__dict__.setdefault("_steps", deque())
         steps.append(None if commit is None else commit.boundary)
 
-    def _get(self, taken_from: Any) -> None:
+    def _got(self, taken_from: Any) -> None:
+        steps = taken_from.__dict__.get("_steps")
+        put_in = steps.popleft() if steps else None
         if not self._is_here() or not self._engine.on_training_thread():
             return
         commit = self._engine.commit
         if self._by_others.has(taken_from):
             self._tell("what another thread puts into a queue")
-            return
-        steps = taken_from.__dict__.get("steps")
-        put_in = steps.popleft() if steps else None
-        if commit is not None and put_in != commit.boundary:
+        elif commit is not None and put_in != commit.boundary:
             self._tell("what a step before has put into a SimpleQueue")
+
+
+def _lock_of(condition: Any) -> Any:
+    """Return the lock of a condition: those of one lock guard the same things."""
+    return condition.__dict__.get("_lock", condition)

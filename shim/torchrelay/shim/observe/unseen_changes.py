@@ -23,7 +23,7 @@ from typing import Any
 from torchrelay.shim.adapters.tensors.own_refs import OwnRef
 from torchrelay.shim.capture.records.children import child
 from torchrelay.shim.capture.state.host_state import HostState
-from torchrelay.shim.capture.values import by_value, large_arrays
+from torchrelay.shim.capture.values import by_value, callables, large_arrays
 from torchrelay.shim.capture.values.alike import alike
 from torchrelay.shim.capture.values.kinds import Kind, kind_of
 from torchrelay.shim.capture.values.large_arrays import LargeArrays
@@ -53,8 +53,11 @@ class UnseenChanges:
 
         `arrays`: those that training writes to are carried from the next boundary on, if they may be.
         """
+        without_order = (name for name in state.unknown if name.endswith(callables.WITHOUT_ORDER))
+        self.found |= dict.fromkeys(without_order, "no other process knows which one is meant")
         is_due = boundary <= _EACH or boundary.bit_count() == 1
         left_bytes = _MOST_BYTES if is_due else 0
+        asked: dict[int, bytes | None] = {}
         for name in state.unknown:
             place = state.places.get(name)
             if name in self.found or place is None:
@@ -75,10 +78,10 @@ class UnseenChanges:
                     arrays.carry_written(obj)
             elif kind is Kind.UNKNOWN and not _is_of_python(obj) and not by_value.pickles(obj):
                 if name not in self._told:
-                    self._told[name] = _told(state, parent)
+                    self._told[name] = _told(state, parent, asked)
                 if self._told[name] is None:
                     self._look_at_holders(state, name, parent)
-                elif is_due and self._told[name] != _told(state, parent):
+                elif is_due and self._told[name] != _told(state, parent, asked):
                     self.found[name] = "training changes what its class makes of it"
 
     def _look_at_holders(self, state: HostState, name: str, parent: int) -> None:
@@ -107,11 +110,16 @@ def _way(state: HostState, start: int, trainers: set[int]) -> Iterator[int]:
         number = state.nodes[number].parent
 
 
-def _told(state: HostState, start: int) -> bytes | None:
-    """Return a digest of what the nearest holder that is written down as bytes tells of itself; None if there is none."""
+def _told(state: HostState, start: int, asked: dict[int, bytes | None]) -> bytes | None:
+    """Return a digest of what the nearest holder that is written down as bytes tells of itself; None if there is none.
+
+    `asked`: what holders have told at this boundary, by their numbers. It can take long to write one down.
+    """
     number = start
     while number >= 0 and state.nodes[number].kind not in _VARIABLES:
-        if (told := by_value.told_as_bytes(state.nodes[number].obj)) is not None:
+        if number not in asked:
+            asked[number] = by_value.told_as_bytes(state.nodes[number].obj)
+        if (told := asked[number]) is not None:
             return told
         number = state.nodes[number].parent
     return None

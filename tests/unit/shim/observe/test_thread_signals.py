@@ -5,18 +5,21 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
 
+from torchrelay.shim.capture.values import callables
 from torchrelay.shim.observe.thread_signals import ThreadSignals
 from torchrelay.shim.script.guard import Guard
 
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    names = ("set", "wait", "is_set", "notify", "notify_all", "wait_for", "acquire", "release", "__enter__")
+    monkeypatch.setattr(callables, "is_users", lambda file: file == __file__)
+    names = ("__init__", "set", "wait", "is_set", "notify", "notify_all", "wait_for", "acquire", "release", "__enter__")
     for cls in (threading.Event, threading.Condition, threading.Semaphore):
         for name in names:
             if name in vars(cls):
@@ -113,6 +116,73 @@ def test_a_plain_queue_is_told_where_a_thread_or_an_earlier_step_has_filled_it(t
     assert told[1:] == ["what another thread puts into a queue"]
     with pytest.raises(queue.Empty):
         filled.get(block=False)
+
+
+def test_a_plain_queue_that_training_drains_is_no_obstacle_and_keeps_nothing(told: list[str]) -> None:
+    filled: Any = queue.SimpleQueue()
+    filled.put(1)
+    assert filled.get() == 1
+    with pytest.raises(queue.Empty):
+        filled.get_nowait()
+    with ThreadPoolExecutor(1) as pool:
+        assert [pool.submit(int).result() for _ in range(20)] == [0] * 20
+        assert len(pool._work_queue._steps) == 0
+    assert told == []
+
+
+def test_an_event_that_a_thread_sets_while_training_waits_is_told(told: list[str]) -> None:
+    asked, done = threading.Event(), threading.Event()
+    in_a_thread(lambda: asked.wait(5) and done.set())
+    asked.set()
+    assert done.wait(5)
+    assert told == ["what another thread signals by an object of threading (Event)"]
+
+
+class Package:
+    """Code of a package."""
+
+    def __init__(self) -> None:
+        self.namespace: dict[str, Any] = {"__name__": "package", "threading": threading}
+        exec(compile(PACKAGE, "package.py", "exec"), self.namespace)
+
+    def __getattr__(self, name: str) -> Any:
+        return self.namespace[name]
+
+
+PACKAGE = """
+def asks():
+    done = threading.Event()
+    threading.Thread(target=lambda: done.set()).start()
+    done.wait(5)
+
+def waits_for(done):
+    threading.Thread(target=lambda: done.set()).start()
+    done.wait(5)
+
+wake = threading.Condition()
+def work():
+    with wake:
+        wake.wait(5)
+
+def logs():
+    with wake:
+        wake.notify()
+"""
+
+
+def test_what_a_package_asks_its_own_thread_for_within_a_step_is_no_obstacle(told: list[str]) -> None:
+    package = Package()
+    package.asks()
+    thread = in_a_thread(package.work)
+    while not package.wake._waiters:
+        pass
+    package.logs()
+    thread.join()
+    assert told == []
+    done = threading.Event()
+    found_of[id(told)].commit = SimpleNamespace(boundary=4)
+    package.waits_for(done)
+    assert told == ["what another thread signals by an object of threading (Event)"]
 
 
 def test_queues_and_threads_of_python_are_not_meant(told: list[str]) -> None:

@@ -79,6 +79,21 @@ def test_what_a_class_writes_down_as_bytes_is_told_by_these_and_not_by_what_lead
     assert [*unseen.found] == ["script.data.tokenizer.this (Emulator)"]
 
 
+def test_one_that_is_written_down_is_asked_once_at_a_boundary(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def state(holder: Any) -> Any:
+        asked.append(1)
+        return {"model": bytes(3)}
+
+    monkeypatch.setattr(Pieces, "__getstate__", state)
+    space, unseen = {"data": Pieces(many=[Emulator() for _ in range(20)])}, UnseenChanges()
+    found = take(space)
+    asked.clear()
+    unseen.look(found, 0, LargeArrays())
+    assert len(asked) == 1
+
+
 def test_an_environment_that_is_pickled_by_its_arguments_tells_nothing_of_its_emulator() -> None:
     space, unseen = (
         {"env": Holder(steps=0, inner=PickledByArguments(arguments=b"rom", this=Emulator()))},

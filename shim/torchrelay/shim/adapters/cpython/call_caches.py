@@ -64,12 +64,13 @@ def put(cache: Any, wanted: Mapping[Any, Any]) -> bool:
         return True
     own = function.__code__
     results = iter([*wanted.values()])
-    calls = [_call(key) for key in wanted]
+    has_types = _has_types(cache)
+    calls = [_call(_without_types(key) if has_types else key) for key in wanted]
     function.__code__ = _giving(own, results.__next__)
     try:
         for args, named in calls:
             CallCache.__call__(cache, *args, **named)
-    except StopIteration:  # a key that leads to no call
+    except Exception:  # noqa: BLE001 - a key that leads to no call, or one whose class will not be compared
         CallCache.cache_clear(cache)  # type: ignore[attr-defined]
         return False
     finally:
@@ -79,6 +80,12 @@ def put(cache: Any, wanted: Mapping[Any, Any]) -> bool:
 
 def _has_no_size(cache: Any) -> bool:
     return CallCache.cache_info(cache).maxsize is None  # type: ignore[attr-defined]
+
+
+def _has_types(cache: Any) -> bool:
+    """Return whether a key ends with the types of its arguments (`typed=True`), as `functools` has noted at the cache."""
+    noted = vars(cache).get("cache_parameters")
+    return type(noted) is FunctionType and noted.__module__ == functools.__name__ and bool(noted()["typed"])
 
 
 def _parts(cache: Any) -> tuple[list[Any], dict[Any, Any]] | None:
@@ -110,6 +117,14 @@ def _told(key: Any) -> Any:
 
 def _own(key: Any) -> Any:
     return tuple(_PYTHONS_MARK if part is _BY_NAME else part for part in key) if type(key) is tuple else key
+
+
+def _without_types(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    place = next((n for n, part in enumerate(key) if part is _BY_NAME), None)
+    if place is None:
+        return key[: len(key) // 2]
+    named = (len(key) - 2 * place - 1) // 3
+    return key[: place + 1 + 2 * named]
 
 
 def _call(key: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -80,6 +80,7 @@ class MadeHooks:
     """The hooks that were made in this process as a lost rank's training had registered them."""
 
     def __init__(self) -> None:
+        self._is_new = False
         self._made: dict[int, Any] = {}
         self._of_set_up: dict[tuple[int, str], tuple[torch.nn.Module, list[tuple[Any, tuple[str, ...]]]]] = {}
         """What was there before, by the module's id and the attribute; the module is kept, so that its id stays its own."""
@@ -90,10 +91,22 @@ class MadeHooks:
     def of_set_up(self, module: torch.nn.Module, name: str, count: int) -> list[tuple[Any, tuple[str, ...]]]:
         """Return the hooks that set-up has registered here, as `kept`, whatever was put in their place since.
 
-        `count`: how many the lost rank's set-up had. For that of a later training loop, what an earlier one has put counts.
+        `count`: how many the lost rank's set-up had.
         """
         _, known = self._of_set_up.get((id(module), name), (module, None))
         return kept(module, name) if known is None or len(known) != count else known
+
+    def loop_is_over(self) -> None:
+        """Count what there is as registered by the set-up of the next outermost loop."""
+        self._made = {}
+        self._of_set_up = {}
+
+    def anew(self) -> MadeHooks:
+        """Return those of the outermost loop that begins: none, but where this process has just entered it."""
+        if not self._is_new:
+            return MadeHooks()
+        self._is_new = False
+        return self
 
     def put(
         self,
@@ -106,6 +119,7 @@ class MadeHooks:
 
         `own`: as of `of_set_up`. `wanted`: as of `put_in_order`, with places in `own`.
         """
+        self._is_new = True
         self._of_set_up[id(module), name] = module, own
         here = [hook for hook, _ in kept(module, name)]
         places = {id(hook): place for place, hook in enumerate(here)}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torchrelay.shim.adapters.cpython import call_caches
 from torchrelay.shim.capture.handlers.handler import Handler, attribute, not_made
 from torchrelay.shim.capture.models.modules import ModuleTrees
-from torchrelay.shim.capture.state.edges import same_mapping
+from torchrelay.shim.capture.state.edges import same_items, same_mapping
 from torchrelay.shim.capture.state.host_state import Nth, StateNode
 from torchrelay.shim.capture.state.keys import Key, is_value
 from torchrelay.shim.capture.state.tags import OPAQUE, TUPLE
@@ -92,6 +92,8 @@ def _call_result(parent: Any, key: Any) -> Any:
 
 # Containers that hold weakly: what they have is found elsewhere in the state, or is nobody's any more.
 
+_MOST_HELD = 1024
+"""What is longer is data, and no progress."""
 _Held = list[tuple[Any, Any]]
 
 
@@ -102,6 +104,11 @@ def _held(obj: Any) -> _Held:
     if isinstance(obj, weakref.WeakValueDictionary):
         return [*weakref.WeakValueDictionary.items(obj)]
     return [*weakref.WeakKeyDictionary.items(obj)]
+
+
+def _references(obj: Any) -> list[Any]:
+    """Return what tells whether a container is unchanged: its references, and what is beside them. They keep nothing alive."""
+    return [*obj.data, *obj.data.values()] if isinstance(obj.data, dict) else [*obj.data]
 
 
 def _put(obj: Any, wanted: _Held) -> None:
@@ -131,7 +138,10 @@ def _alive(content: _Held) -> _Held:
 
 
 def _capture_weak(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
+    if len(obj.data) > _MOST_HELD:
+        return
     number = walk.add(kind, obj, parent, key, _content(obj))
+    walk.state.nodes[number].seen = _references(obj)
     if isinstance(obj, weakref.WeakKeyDictionary):
         for place, (_, value) in enumerate(_held(obj)):
             if type(value) not in PLAIN:
@@ -139,9 +149,7 @@ def _capture_weak(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> No
 
 
 def _same_weak(trees: ModuleTrees, node: StateNode) -> bool:
-    now = _held(node.obj)
-    then = _alive(node.content)
-    return len(now) == len(then) and all(a is c and b is d for (a, b), (c, d) in zip(now, then))
+    return same_items(_references(node.obj), node.seen)
 
 
 def _undo_weak(node: StateNode) -> None:

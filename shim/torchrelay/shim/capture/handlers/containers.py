@@ -224,14 +224,12 @@ def dict_item(parent: Any, key: Any) -> Any:
 
 def _capture_set(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
     content = SetContent(obj)
-    held = [*callables.elements(content)]
-    if len(held) > BULK_LENGTH:
-        walk.data(obj, len(content), parent, key)
-        return
+    ordered, apart = callables.split_by_order(callables.elements(content))
     number = walk.add(kind, obj, parent, key, content)
     walk.fields(number, obj)
-    for key_of, element in held:
+    for key_of, element in ordered:
         walk.edge(number, key_of, element)
+    walk.without_order += [(number, key_of, element) for key_of, element in apart]
 
 
 def _same_set(trees: ModuleTrees, node: StateNode) -> bool:

@@ -446,7 +446,7 @@ class ModuleTrees:
         made = ModuleTrees(self.arrays, self.settings, self.queues, self.led)
         made.rebound = self.rebound | self.changed.keys()
         made.data_origins = self.data_origins
-        made.made_hooks = self.made_hooks
+        made.made_hooks = self.made_hooks.anew()
         return made
 
     def has_same_hooks(self, tree: ModuleTree) -> bool:

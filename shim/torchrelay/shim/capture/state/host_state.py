@@ -165,7 +165,7 @@ def _step(key: Any, *, of_dict: bool = False) -> str:
     if type(key) is Deep:
         return "".join(map(_step, key.steps))
     if type(key) is ElementOf:
-        return f"{{{key.cls}}}"
+        return f"{{{key.cls} {key.number}}}" if key.number else f"{{{key.cls}}}"
     return f".{key}" if isinstance(key, str) and key.isidentifier() and not of_dict else f"[{text_of(key)}]"
 
 

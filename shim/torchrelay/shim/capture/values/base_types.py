@@ -54,7 +54,10 @@ def _are_the_same_keys(mine: Mapping[Any, Any], others: Mapping[Any, Any]) -> bo
 
 def length_of(obj: Any) -> int:
     """Return how many items a container has, whatever its class says of `len`."""
-    base: Any = next((base for base in _SIZED if issubclass(type(obj), base)), None)
+    cls = type(obj)
+    if cls in _SIZED:
+        return len(obj)
+    base: Any = next((base for base in _SIZED if issubclass(cls, base)), None)
     return len(obj) if base is None else int(base.__len__(obj))
 
 

@@ -13,6 +13,7 @@ import functools
 import gc
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from types import BuiltinFunctionType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from torchrelay.shim.capture.values.base_types import dict_items, file_of, tuple
 from torchrelay.shim.capture.values.base_types import fields as fields_of
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.capture.values.read_files import is_read
+from torchrelay.shim.capture.values.small import is_small
 from torchrelay.shim.script import sites
 
 _NOT_FOREIGN = frozenset({"_io", "builtins", "collections", "functools", "random", "torch", "numpy"})
@@ -42,6 +44,10 @@ _TORCHS_WRAPPER = "torch.nn.modules.module"
 """Where the class is that torch puts around hooks of `load_state_dict`."""
 BEHIND = "mapping"
 """Stands for what a view that nobody can write to looks at."""
+_MOST_ELEMENTS = 4096
+_NAMED = frozenset({Kind.MODULE, Kind.DDP, Kind.OPTIMIZER})
+WITHOUT_ORDER = " (one of several that only a set holds)"
+"""How the name ends of what `split_by_order` has set apart, and nothing else leads to."""
 _KNOWN_BY_HASH = frozenset({Kind.ATTRS, Kind.OPAQUE, Kind.UNKNOWN})
 _MAY_BE_ALIAS = (FunctionType, BuiltinFunctionType, type)
 _HOOKS = (
@@ -96,7 +102,7 @@ def parts(value: Any) -> Iterator[tuple[int | str | ElementOf, Any]]:  # noqa: C
         if cls is not tuple and (own := fields_of(value)):
             yield "__dict__", own
     elif issubclass(cls, frozenset):
-        yield from elements(frozenset.__iter__(value))
+        yield from split_by_order(elements(frozenset.__iter__(value)))[0]
     elif kind is Kind.NDARRAY:
         yield "base", value.base
     elif cls is FunctionType:
@@ -155,19 +161,45 @@ def leads_to_state(value: Any) -> bool:
     if kind is Kind.TUPLE:
         return any(leads_to_state(part) for part in tuple_items(value) if type(part) not in PLAIN)
     if kind is Kind.PLAIN and isinstance(value, frozenset):
-        return any(True for _ in elements(frozenset.__iter__(value)))
+        return any(True for _ in _elements(frozenset.__iter__(value)))
     return kind is not Kind.OPAQUE and kind is not Kind.PLAIN
 
 
-def elements(held: Iterable[Any]) -> Iterator[tuple[ElementOf, Any]]:
+def elements(held: Iterable[Any]) -> list[tuple[ElementOf, Any]]:
+    """Return the objects among these that may hold state; none of so many that they are data, and no progress."""
+    found = [*islice(_elements(held), _MOST_ELEMENTS + 1)]
+    return found if len(found) <= _MOST_ELEMENTS else []
+
+
+def _elements(held: Iterable[Any]) -> Iterator[tuple[ElementOf, Any]]:
     """Yield the objects among these that may hold state. One that has a hash of its own is known by what it is, and stays so."""
     numbers = Counter[str]()
     for element in held:
         cls = type(element)
-        if cls not in PLAIN and _may_hold_state(element, cls):
+        if cls in PLAIN or (cls is tuple and PLAIN.issuperset(map(type, element))):
+            continue
+        if _may_hold_state(element, cls):
             name = cls.__qualname__
             yield ElementOf(name, numbers[name]), element
             numbers[name] += 1
+
+
+def split_by_order(
+    held: list[tuple[ElementOf, Any]],
+) -> tuple[list[tuple[ElementOf, Any]], list[tuple[ElementOf, Any]]]:
+    """Return what another process finds in a set, and what it does not, as ranks call models and large tensors by their order.
+
+    Of several of one class nobody knows there which one is meant.
+    """
+    numbers = Counter(key.cls for key, element in held if _has_name(element))
+    apart = [entry for entry in held if numbers[entry[0].cls] > 1 and _has_name(entry[1])] if numbers else []
+    names = {key for key, _ in apart}
+    return [entry for entry in held if entry[0] not in names], apart
+
+
+def _has_name(element: Any) -> bool:
+    kind = kind_of(type(element))
+    return kind in _NAMED or (kind is Kind.TENSOR and not is_small(element))
 
 
 def _may_hold_state(element: Any, cls: Any) -> bool:

@@ -126,6 +126,7 @@ class Rewalk(Walk):
                 forget_large(self.state, self._gone_large)
             if self._found:
                 self._add_found()
+            self.name_without_order()
         state = self.state
         self._ways.settle()
         if self._before is None:

@@ -53,6 +53,8 @@ class Walk:
         self._parts: frozenset[int] = NO_PARTS
         self.parameters: list[tuple[int, Any, Any]] = []
         """Edges to parameters: whether they have an owner is known once all models and optimizers have been met."""
+        self.without_order: list[tuple[int, Any, Any]] = []
+        """Elements of sets that another process does not find there. Whether something else leads to them is known in the end."""
         self.knows_owners = False
         self._of_optimizers: set[int] = set()
         self._of_threads = trees.queues.threads
@@ -103,14 +105,30 @@ class Walk:
         while self.queue:
             parent, key, obj = self.queue.popleft()
             self._one(parent, key, obj)
-        if not self.parameters:
-            return
-        groups = (group for _, optimizer in self.state.optimizers for group in optimizer.param_groups)
-        self._of_optimizers = {id(parameter) for group in groups for parameter in group["params"]}
-        self.knows_owners = True
+        if self.parameters:
+            self._know_owners()
         for parent, key, obj in self.parameters:
             self._one(parent, key, obj)
         self.parameters.clear()
+        self.name_without_order()
+
+    def _know_owners(self) -> None:
+        groups = (group for _, optimizer in self.state.optimizers for group in optimizer.param_groups)
+        self._of_optimizers = {id(parameter) for group in groups for parameter in group["params"]}
+        self.knows_owners = True
+
+    def name_without_order(self) -> None:
+        """Name the models and large tensors that only a set holds, which no other process finds there."""
+        if self.without_order:
+            self._know_owners()
+        state = self.state
+        for number, key, obj in self.without_order:
+            name = f"{state.path(number, key)}{callables.WITHOUT_ORDER}"
+            if name in state.places or id(obj) in state.index or id(obj) in state.covered:
+                continue
+            if not (isinstance(obj, torch.nn.Parameter) and self.has_owner(obj)):
+                self.unknown(name, number, key)
+        self.without_order.clear()
 
     def has_owner(self, parameter: torch.nn.Parameter) -> bool:
         """Return whether a model or an optimizer has the parameter, and carries it."""

@@ -33,7 +33,7 @@ from torchrelay.shim.instrument.loop_tracker import LoopTracker
 from torchrelay.shim.instrument.rewrite import instrument
 from torchrelay.shim.join import restore_at_boundary
 from torchrelay.shim.join.put_state import put_state
-from torchrelay.shim.join.recorded import Recorded
+from torchrelay.shim.join.recorded import RecordedPlace
 from torchrelay.shim.journal import last_draw
 from torchrelay.shim.script import sites
 
@@ -310,7 +310,7 @@ def enter(
         draws=draws,
         tracker=SimpleNamespace(stack=[activation]),
     )
-    put_state(engine, (), Recorded(recorded[0], recorded[1], draw), None)  # type: ignore[arg-type]  # no frame of a script
+    put_state(engine, (), RecordedPlace(recorded[0], recorded[1], draw), None)  # type: ignore[arg-type]  # no frame of a script
     return activation.item
 
 
@@ -325,7 +325,7 @@ def come_to_the_gate(namespace: dict[str, Any], draws: IteratorReplay, nodes: li
         draws=draws,
         tracker=SimpleNamespace(stack=[]),
     )
-    put_state(engine, (), Recorded(nodes), None, at_gate=True)  # type: ignore[arg-type]  # the same
+    put_state(engine, (), RecordedPlace(nodes), None, at_gate=True)  # type: ignore[arg-type]  # the same
 
 
 def stamped() -> Any:

@@ -190,6 +190,35 @@ def test_an_inner_loop_may_register_more_behind_a_head_at_which_some_were_put() 
     assert (first, second(None, None, torch.tensor(1.0)), third) == (note, 4.0, other)
 
 
+def test_what_an_earlier_loop_has_exchanged_is_of_the_set_up_of_a_later_one() -> None:
+    model, trees = set_up(note)
+    target = {"model": set_up(note)[0]}
+    here = ModuleTrees().made_hooks
+    model[0]._forward_hooks.clear()
+    model[0].register_forward_hook(other)
+    carry({"model": model}, target, trees, made_hooks=here)
+    here.loop_is_over()
+    later = trees.anew()
+    begin_set_up(take({"model": model}, later))
+    model[0].register_forward_hook(counted(3))
+    carry({"model": model}, target, later, made_hooks=here)
+    first, second = hooks_of(target["model"][0])
+    assert (first, second(None, None, torch.tensor(1.0))) == (other, 4.0)
+
+
+def test_hooks_that_were_made_for_an_earlier_loop_are_of_the_set_up_of_a_later_one() -> None:
+    model, trees = set_up(note)
+    joined, own = set_up(note)
+    model[0].register_forward_hook(counted(3))
+    carry({"model": model}, {"model": joined}, trees, made_hooks=own.made_hooks)
+    for known in ((note,), (note, hooks_of(joined[0])[1])):
+        own = own.anew()
+        begin_set_up(take({"model": joined}, own))
+        found = own.tree(joined).hooks_of_set_up
+        assert found is not None
+        assert found["0", "_forward_hooks"] == known
+
+
 def test_hooks_that_training_has_dropped_with_their_dictionary_are_removed() -> None:
     model, trees = set_up(note)
     target = {"model": set_up(note)[0]}

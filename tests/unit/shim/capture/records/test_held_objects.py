@@ -15,9 +15,14 @@ from support.host_state import carry, differences, journal, take
 from torch import nn
 
 from torchrelay.shim.adapters.cpython import call_caches
+from torchrelay.shim.capture.handlers import caches
+from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import encode, undo
 from torchrelay.shim.capture.state.process_wide import HELD
 from torchrelay.shim.capture.values import callables
+from torchrelay.shim.capture.values.large_arrays import LargeArrays
+from torchrelay.shim.capture.walks.rewalk import Rewalk
+from torchrelay.shim.observe.unseen_changes import UnseenChanges
 
 
 class Counter:
@@ -61,6 +66,68 @@ def test_objects_that_only_a_container_holds(hold: Any) -> None:
     assert differences(*(encode.decode(encode_of(each)) for each in (here, there)))
 
 
+def test_large_tensors_and_models_of_a_set_have_names_of_their_own_or_are_named() -> None:
+    large = [torch.zeros(1 << 15), torch.ones(1 << 15)]
+    assert sorted(take({"held": dict.fromkeys(large, 1)}).large) == ["script.held{Tensor 1}", "script.held{Tensor}"]
+    for held in ({*large}, {nn.Linear(2, 2), nn.Linear(2, 2)}):
+        state = take({"held": held})
+        assert not state.large
+        assert not state.roots
+        assert [name.endswith(callables.WITHOUT_ORDER) for name in state.unknown] == [True, True]
+        changes = UnseenChanges()
+        changes.look(state, 0, LargeArrays())
+        assert len(changes.found) == 2
+        known = take({"held": held, "also": [*held]})
+        assert len(known.large or known.roots) == 2
+        assert not known.unknown
+    assert [*take({"held": {large[0], nn.Linear(2, 2)}}).large] == ["script.held{Tensor}"]
+    layer = nn.Linear(256, 256)
+    assert not take({"layer": layer, "held": {*layer.parameters()}}).unknown
+
+
+def test_very_many_objects_of_a_set_or_of_keys_are_data() -> None:
+    many = [Counter(place) for place in range(5000)]
+    for held in ({*many}, dict.fromkeys(many, 1), {(many[0], place): 1 for place in range(5000)}):
+        state = take({"held": held})
+        assert len(state.nodes) < 10
+        held.pop(many[1], None) if isinstance(held, dict) else held.discard(many[1])
+        held.add(many[0].__class__()) if isinstance(held, set) else held.update(new=1)
+        undo.undo(state)
+        assert len(held) == 5000
+        assert "new" not in held
+
+
+@pytest.mark.parametrize("kind", [weakref.WeakSet, weakref.WeakKeyDictionary, weakref.WeakValueDictionary])
+def test_what_is_held_weakly_is_not_gone_through_where_it_is_as_it_was(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(count: int) -> tuple[dict[str, Any], Any]:
+        owners = [Counter() for _ in range(count)]
+        held = kind(owners) if kind is weakref.WeakSet else kind()
+        for owner in owners if kind is weakref.WeakKeyDictionary else ():
+            held[owner] = 1
+        for place, owner in enumerate(owners) if kind is weakref.WeakValueDictionary else ():
+            held[place] = owner
+        return {"owners": owners, "held": held}, held
+
+    names, held = made(3)
+    trees = ModuleTrees()
+    state = take(names, trees)
+    looks: list[Any] = []
+    monkeypatch.setattr(caches, "_held", lambda obj: looks.append(obj) or _held(obj))
+    state = Rewalk(trees, state, at_gate=False).run([], {"script": names})
+    assert looks == []
+    (held.pop if kind is not weakref.WeakKeyDictionary else held.popitem)(*[0][: kind is weakref.WeakValueDictionary])
+    assert len(held) == 2
+    Rewalk(trees, state, at_gate=False).run([], {"script": names})
+    assert looks
+    names, held = made(5000)
+    assert id(held) not in take(names).index
+
+
+_held = caches._held
+
+
 def encode_of(names: dict[str, Any]) -> Any:
     import pickle
 
@@ -91,6 +158,25 @@ def test_what_a_function_keeps_of_its_calls(size: int | None) -> None:
     assert [call() for call in calls] == results
     assert len(results[0]) == 2
     assert len(call_caches.entries(here) or {}) == 3
+
+
+@pytest.mark.parametrize("size", [None, 4])
+def test_what_a_function_keeps_of_calls_that_types_tell_apart(size: int | None) -> None:
+    made: list[int] = []
+
+    @functools.lru_cache(maxsize=size, typed=True)
+    def draw(number: Any, *, by: Any = 0) -> int:
+        made.append(0)
+        return len(made)
+
+    def results() -> list[int]:
+        return [draw(1), draw(1.0), draw(1, by=2), draw(1, by=2.0)]
+
+    before = results()
+    state = take({"draw": draw})
+    draw(8)
+    undo.undo(state)
+    assert results() == before == [1, 2, 3, 4]
 
 
 def test_a_cache_with_a_size_drops_the_oldest_first_as_before() -> None:

@@ -19,7 +19,7 @@ from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import encode, set_up_trees
 from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.join.put_state import put_state
-from torchrelay.shim.join.recorded import Recorded
+from torchrelay.shim.join.recorded import RecordedPlace
 from torchrelay.shim.journal import payload
 
 
@@ -47,7 +47,7 @@ def enter(target: dict[str, Any], trees: tuple[Any, ...], journal: list[bytes]) 
         trees=ModuleTrees(),
     )
     nothing: Any = None
-    put_state(engine, trees, Recorded(journal, {}), nothing)
+    put_state(engine, trees, RecordedPlace(journal, {}), nothing)
     return cast("set[int]", engine.trees.rebound)
 
 

@@ -94,6 +94,14 @@ def test_one_that_is_written_down_is_asked_once_at_a_boundary(monkeypatch: pytes
     assert len(asked) == 1
 
 
+def test_what_counts_its_steps_is_changed_whatever_bytes_it_writes_down() -> None:
+    space, unseen = {"env": Pieces(alpha=0.1, steps=0, this=Emulator())}, UnseenChanges()
+    for boundary in range(2):
+        unseen.look(take(space), boundary, LargeArrays())
+        space["env"].steps += 1
+    assert [*unseen.found] == ["script.env.this (Emulator)"]
+
+
 def test_an_environment_that_is_pickled_by_its_arguments_tells_nothing_of_its_emulator() -> None:
     space, unseen = (
         {"env": Holder(steps=0, inner=PickledByArguments(arguments=b"rom", this=Emulator()))},

@@ -181,16 +181,20 @@ def told_as_bytes(obj: Any) -> bytes | None:
     """Return a digest of what the object's class tells of it, if bytes are among that which are no attribute of the object.
 
     So tokenizers write down the model that they keep in C. None for what tells of its attributes alone, as most environments do.
+    Numbers among the attributes count as well: an object that counts its steps is another one with each.
     """
     if getattr(type(obj), "__getstate__", None) is getattr(object, "__getstate__", None):
         return None
     try:
         state = obj.__getstate__()
-        own = {*map(id, vars(obj).values())}
+        own = vars(obj)
     except Exception:  # noqa: BLE001 - whatever the script's objects do when they are asked, it goes on
         return None
     parts = state.values() if type(state) is dict else state if type(state) is tuple else (state,)
-    return digest(state) if any(type(part) is bytes and id(part) not in own for part in parts) else None
+    attributes = {*map(id, own.values())}
+    if not any(type(part) is bytes and id(part) not in attributes for part in parts):
+        return None
+    return digest((state, {name: value for name, value in own.items() if type(value) in (bool, int, float, str)}))
 
 
 def content(obj: Any) -> bytes | None:

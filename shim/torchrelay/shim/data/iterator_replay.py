@@ -73,8 +73,6 @@ class IteratorReplay:
         self.is_state: Callable[[Any], bool] = lambda _: False
         """Whether a rewind has put the content of this container back in its place."""
         self.led = LedIterators()
-        self.counted: Any = None
-        """The outermost iterator that is being asked, of those that a new process can ask as often."""
         self.state_ids: Callable[[], Container[int]] = tuple
         """Ids of the objects that training has and changes."""
         self.at_once = False
@@ -246,12 +244,7 @@ class IteratorReplay:
         if known is None:
             return ask(iterator, *default)
         before = rng.capture()
-        outer = self.counted
-        self.counted = iterator if outer is None else outer
-        try:
-            item = ask(iterator, *default)
-        finally:
-            self.counted = outer
+        item = ask(iterator, *default)
         known.uses_chance = known.uses_chance or rng.capture() != before
         known.was_asked(iterator)
         self.touched.append(self.led.taken(known, item))

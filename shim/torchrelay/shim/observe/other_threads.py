@@ -46,6 +46,10 @@ def _leaves_result(frame: FrameType) -> bool:
 
 class DrawingRank(ReadingRank, Protocol):
     @property
+    def draws(self) -> IteratorReplay: ...
+    @property
+    def trees(self) -> ModuleTrees: ...
+    @property
     def tracker(self) -> LoopTracker: ...
     @property
     def fetching(self) -> FetchingTurns: ...
@@ -200,9 +204,6 @@ class OtherThreads:
             return
         frame = asking()
         if asked != commit.boundary and frame is not None and not _leaves_result(frame):
-            if self._engine.draws.counted is not None:
-                self._engine.trees.led.want_itself(self._engine.draws.counted)
-                return
             self._tell("what a pool's thread has made in a step before")
 
     def _may_tell(self) -> bool:

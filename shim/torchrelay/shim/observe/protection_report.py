@@ -88,9 +88,6 @@ class ProtectionReporter:
         if commit.state.bulk:
             self._bulk.look(commit.state, commit.boundary, commit.activation)
         self._lacking.look(commit.state, commit.boundary, self._outermost())
-        self._engine.trees.led.want(
-            iterator_gaps.sources_beyond_capture(commit.state, self._unseen.found, self._lacking.found)
-        )
         if commit.boundary % _LOOK_FOR_FILES == 0 and self._engine.set_up is not None:
             self._files_gone = len(self._engine.set_up.gone())
         self._texts.look(time.monotonic())
@@ -353,11 +350,7 @@ class ProtectionReporter:
         if keeper is None or not keeper.is_on:  # new processes have nothing to put back
             found += [Gap("fsdp1", ALONE, text) for text in wrappers.limits(commit.state.roots)]
         found += [
-            Gap(
-                "fsdp1",
-                BARS,
-                f"{name}: a tensor in an attribute of FullyShardedDataParallel's parameters: no rank can be replaced",
-            )
+            Gap("fsdp1", BARS, f"{name}: a tensor in an attribute of FullyShardedDataParallel's parameters: no rank can be replaced")
             for name in wrappers.kept_beside_flat(commit.state.roots)
         ]
         found += [

@@ -350,7 +350,11 @@ class ProtectionReporter:
         if keeper is None or not keeper.is_on:  # new processes have nothing to put back
             found += [Gap("fsdp1", ALONE, text) for text in wrappers.limits(commit.state.roots)]
         found += [
-            Gap("fsdp1", BARS, f"{name}: a tensor in an attribute of FullyShardedDataParallel's parameters: no rank can be replaced")
+            Gap(
+                "fsdp1",
+                BARS,
+                f"{name}: a tensor in an attribute of FullyShardedDataParallel's parameters: no rank can be replaced",
+            )
             for name in wrappers.kept_beside_flat(commit.state.roots)
         ]
         found += [

@@ -104,7 +104,11 @@ def _renewed(trees: ModuleTrees, node: StateNode) -> StateNode | None:
 
 def _lies_in_a_model(trees: ModuleTrees, tensor: torch.Tensor) -> bool:
     """Return whether a tensor that had memory of its own shares that of a parameter or buffer."""
-    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and not has_graph(tensor) and trees.owner_of(tensor) is not None
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and not has_graph(tensor)
+        and trees.owner_of(tensor) is not None
+    )
 
 
 def _undo(node: StateNode) -> None:

@@ -13,6 +13,7 @@ import torch
 
 ROWS, STEPS = 96, 16
 losses = []
+asked = {"rows": 0}
 
 
 def rows(data, how):
@@ -23,6 +24,7 @@ def rows(data, how):
     taken = []
     for (number,) in cursor:
         taken.append(number)
+        asked["rows"] += 1
         if len(taken) == 8:
             scale = 1 + len(losses) if how == "progress" else 1
             yield data[0][taken] / scale, data[1][taken]
@@ -44,7 +46,7 @@ def main():
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    final_state.write(out, losses, model, optimizer)
+    final_state.write(out, losses, model, optimizer, others=[asked])
     common.end()
 
 

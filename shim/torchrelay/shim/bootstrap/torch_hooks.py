@@ -19,6 +19,7 @@ from torchrelay.shim.adapters.torchscript import functions as torchscript
 from torchrelay.shim.backends import registry
 from torchrelay.shim.capture.records import after_draw
 from torchrelay.shim.capture.state.host_state import HostState
+from torchrelay.shim.capture.values.kinds import Kind
 from torchrelay.shim.comm import collectives, group_methods, pipelining, point_to_point
 from torchrelay.shim.comm.collective_mode import CollectiveMode
 from torchrelay.shim.comm.collectives import Collectives
@@ -117,6 +118,13 @@ def _tell_of_draws(engine: Engine) -> None:
         return HostState() if engine.commit is None else engine.commit.state
 
     engine.draws.in_body = lambda: engine.commit is not None and engine.step.is_before_update
+
+    def changed() -> Callable[[], None]:
+        boundary = state()
+        frames = [node.obj for node in boundary.nodes if node.kind is Kind.FRAME]
+        return after_draw.as_walked(engine.writer.walk(frames, boundary, aside=True), boundary)
+
+    engine.draws.leaves_changed = changed
     engine.draws.leaves_behind = lambda loaders: after_draw.left_behind(state(), loaders)
     engine.draws.state_ids = lambda: state().index
     engine.draws.about_to_draw = lambda loader, iterator: StateBelowData(state(), loader, iterator).done

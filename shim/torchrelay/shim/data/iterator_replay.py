@@ -58,6 +58,8 @@ class IteratorReplay:
         self._used_between = False
         self.on_create: Callable[[Any], None] | None = None
         self.on_draw: Callable[[], None] | None = None
+        self.leaves_changed: Callable[[], Callable[[], None]] = lambda: lambda: None
+        """What has changed since the boundary is put to what it is at the call: for iterators whose code changes who knows what."""
         self.touched: list[Callable[[], Callable[[], None]]] = []
         """Makers of effects: what was below the draw in progress and has changed with it."""
         self.in_body: Callable[[], bool] = lambda: False
@@ -73,6 +75,8 @@ class IteratorReplay:
         self.is_state: Callable[[Any], bool] = lambda _: False
         """Whether a rewind has put the content of this container back in its place."""
         self.led = LedIterators()
+        self.counted: Any = None
+        """The outermost iterator that is being asked, of those that a new process can ask as often."""
         self.state_ids: Callable[[], Container[int]] = tuple
         """Ids of the objects that training has and changes."""
         self.at_once = False
@@ -244,7 +248,12 @@ class IteratorReplay:
         if known is None:
             return ask(iterator, *default)
         before = rng.capture()
-        item = ask(iterator, *default)
+        outer = self.counted
+        self.counted = iterator if outer is None else outer
+        try:
+            item = ask(iterator, *default)
+        finally:
+            self.counted = outer
         known.uses_chance = known.uses_chance or rng.capture() != before
         known.was_asked(iterator)
         self.touched.append(self.led.taken(known, item))
@@ -254,7 +263,8 @@ class IteratorReplay:
         """Return what does again what the present draw has left behind."""
         effects = tuple(effects() for effects in self.touched)
         if type(iterator) not in _RUN_NO_CODE and self.in_body():
-            effects += (self.leaves_behind([*self._drawn_below]),)
+            is_led = self.led.known(iterator) is not None and not self._goes_back(iterator)
+            effects += (self.leaves_changed() if is_led else self.leaves_behind([*self._drawn_below]),)
         return effects
 
     def _consume(self, iterator: Any, drawn: ReplayedItem) -> None:

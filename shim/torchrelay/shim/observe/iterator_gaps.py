@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from torchrelay.protocol.messages import Gap
 from torchrelay.protocol.names import BARS, BARS_LATER
 from torchrelay.shim.capture.iteration import kept_workers
+from torchrelay.shim.capture.state.host_state import HostState
 from torchrelay.shim.journal import writer
 from torchrelay.shim.observe.origins import NOWHERE, SourcePlace, where_made
 
@@ -27,6 +28,22 @@ def no_way_in(engine: Engine, commit: BoundarySnapshot, place: Callable[[str], S
             text = f"{name}: what it yields next cannot be captured: no rank can be replaced"
             found.append(Gap("iterator", BARS, text, *place(name)))
     return found
+
+
+def sources_beyond_capture(state: HostState, changed: Iterable[str], lacking: Iterable[int]) -> list[Any]:
+    """Return the iterators above what no other process can be given.
+
+    `changed`: names of unknown objects that training changes. `lacking`: nodes of lists with such elements.
+    """
+    named = (state.places[name][0] for name in changed if name in state.places)
+    found = {}
+    for number in {*named, *lacking}:
+        while number >= 0:
+            obj = state.nodes[number].obj
+            if hasattr(type(obj), "__next__"):
+                found[id(obj)] = obj
+            number = state.nodes[number].parent
+    return [*found.values()]
 
 
 def unseen_workers(engine: Engine, commit: BoundarySnapshot) -> list[Gap]:

@@ -1,10 +1,11 @@
 """Whether training takes in what processes of the script's own send: emulators of an environment, a service with a cache.
 
-What these hold is neither seen nor moved, so a new process, with processes of its own, would go on with other numbers. Worker
+What these hold is neither seen nor moved, so a new process, with processes of its own, would go on with other numbers. Where they
+only send, and training takes that in by asking an iterator of set-up, a new process asks its own as often (`led_iterators`). Worker
 processes of a `DataLoader` are followed elsewhere, and a pool's results come by a thread.
 
-Leans on `multiprocessing.connection._ConnectionBase`: pipes, queues and managers are read by its methods that receive.
-Seen on CPython 3.11.
+Leans on `multiprocessing.connection._ConnectionBase`: pipes, queues and managers are read by its methods that receive, and written
+by those that send; on `multiprocessing.queues.Queue.put` and `multiprocessing.synchronize.Event.set`. Seen on CPython 3.11.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from multiprocessing import connection
+from multiprocessing import connection, queues, synchronize
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,9 +21,17 @@ from torchrelay.shim.script.guard import Guard
 from torchrelay.shim.script.hidden_frames import is_ours
 
 if TYPE_CHECKING:
+    from torchrelay.shim.capture.models.modules import ModuleTrees
+    from torchrelay.shim.data.iterator_replay import IteratorReplay
     from torchrelay.shim.observe.protection_report import ProtectionReporter
 
 _READS = ("recv", "recv_bytes", "recv_bytes_into")
+_WRITES: tuple[tuple[Any, str], ...] = (
+    (connection._ConnectionBase, "send"),
+    (connection._ConnectionBase, "send_bytes"),
+    (queues.Queue, "put"),
+    (synchronize.Event, "set"),
+)
 _CARRIES = ("multiprocessing", "torch.multiprocessing", "queue", "concurrent.futures")
 """Modules between who asks and the pipe, the queue or the pool."""
 _FOLLOWED = "torch.utils.data"
@@ -54,6 +63,10 @@ class ReadingRank(Protocol):
     def commit(self) -> Boundary | None: ...
     @property
     def reporter(self) -> ProtectionReporter: ...
+    @property
+    def draws(self) -> IteratorReplay: ...
+    @property
+    def trees(self) -> ModuleTrees: ...
     def takes_part(self) -> bool: ...
     def on_training_thread(self) -> bool: ...
 
@@ -63,23 +76,49 @@ class OtherProcesses:
 
     def __init__(self, engine: ReadingRank) -> None:
         self._engine = engine
+        self._is_spoken_to = False
+        """Whether a step has sent something to another process: what that sends may be the answer."""
+        self._is_led = False
+        """Whether something that other processes send is taken in by iterators that are led."""
 
     def install(self) -> None:
         cls: Any = connection._ConnectionBase
         for name in _READS:
-            setattr(cls, name, self._reading(getattr(cls, name)))
+            setattr(cls, name, self._hooked(getattr(cls, name), self._look))
+        for cls, name in _WRITES:
+            setattr(cls, name, self._hooked(getattr(cls, name), self._note_sending))
 
-    def _reading(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def read(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            self._look()
+    def _hooked(self, original: Callable[..., Any], look: Callable[[], None]) -> Callable[..., Any]:
+        def call(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            look()
             return plain(*args, **kwargs)
 
-        return functools.wraps(original)(self._engine.guard.entry(original, read))
+        return functools.wraps(original)(self._engine.guard.entry(original, call))
+
+    def _note_sending(self) -> None:
+        engine = self._engine
+        if self._is_spoken_to or engine.commit is None or not engine.takes_part() or not engine.on_training_thread():
+            return
+        frame = asking()
+        if frame is None:
+            return
+        self._is_spoken_to = True
+        if self._is_led:
+            engine.reporter.others_are_read(frame, _SENT)
 
     def _look(self) -> None:
         engine = self._engine
         if engine.commit is None or not engine.takes_part() or engine.reporter.reads_from_others is not None:
             return
         frame = asking()
-        if frame is not None:
-            engine.reporter.others_are_read(frame, "what another process sends")
+        if frame is None:
+            return
+        asked = engine.draws.counted
+        if asked is None or self._is_spoken_to:
+            engine.reporter.others_are_read(frame, _SENT)
+        else:
+            self._is_led = True
+            engine.trees.led.want_itself(asked)
+
+
+_SENT = "what another process sends"

@@ -22,11 +22,9 @@ from multiprocessing import pool
 from types import FrameType
 from typing import Any, Protocol
 
-from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.state.filled_queues import QueueUse
 from torchrelay.shim.capture.values.by_identity import ByIdentity
 from torchrelay.shim.data.fetching_turns import FetchingTurns
-from torchrelay.shim.data.iterator_replay import IteratorReplay
 from torchrelay.shim.instrument.loop_tracker import LoopTracker
 from torchrelay.shim.observe.other_processes import ReadingRank, asking
 from torchrelay.shim.script.save_future import SaveFuture
@@ -45,10 +43,6 @@ def _leaves_result(frame: FrameType) -> bool:
 
 
 class DrawingRank(ReadingRank, Protocol):
-    @property
-    def draws(self) -> IteratorReplay: ...
-    @property
-    def trees(self) -> ModuleTrees: ...
     @property
     def tracker(self) -> LoopTracker: ...
     @property
@@ -204,6 +198,9 @@ class OtherThreads:
             return
         frame = asking()
         if asked != commit.boundary and frame is not None and not _leaves_result(frame):
+            if self._engine.draws.counted is not None:
+                self._engine.trees.led.want_itself(self._engine.draws.counted)
+                return
             self._tell("what a pool's thread has made in a step before")
 
     def _may_tell(self) -> bool:

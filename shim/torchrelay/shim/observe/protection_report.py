@@ -88,6 +88,9 @@ class ProtectionReporter:
         if commit.state.bulk:
             self._bulk.look(commit.state, commit.boundary, commit.activation)
         self._lacking.look(commit.state, commit.boundary, self._outermost())
+        self._engine.trees.led.want(
+            iterator_gaps.sources_beyond_capture(commit.state, self._unseen.found, self._lacking.found)
+        )
         if commit.boundary % _LOOK_FOR_FILES == 0 and self._engine.set_up is not None:
             self._files_gone = len(self._engine.set_up.gone())
         self._texts.look(time.monotonic())

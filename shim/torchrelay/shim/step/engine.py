@@ -17,8 +17,10 @@ from torchrelay.protocol.words.positions import PHASES, RankPhase, StandingPosit
 from torchrelay.shim.adapters.parallel import ddp_layouts
 from torchrelay.shim.agent_link import unfit
 from torchrelay.shim.agent_link.link import AgentLink
+from torchrelay.shim.capture.iteration.generator_position import sources_below
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.scripted_calls import ScriptedCalls
+from torchrelay.shim.capture.state.led_iterators import LedIterators
 from torchrelay.shim.comm.collective_records import ByGroup, CollectiveRecords
 from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.comm.generations.communicators import Communicators
@@ -91,7 +93,7 @@ class Engine:
         self.log = log
         self.guard: Guard = Guard(self._self)
         tracker.takes = self.guard.takes
-        self.trees: ModuleTrees = ModuleTrees()
+        self.trees: ModuleTrees = ModuleTrees(led=LedIterators(sources_below))
         self.fetching = FetchingTurns(self.trees.queues, self.is_state)
         self.draws = IteratorReplay()
         self.scripted = scripted if scripted is not None else ScriptedCalls()

@@ -12,18 +12,26 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from torchrelay.shim.observe.other_processes import OtherProcesses
+from torchrelay.shim.observe.other_processes import _READS, _WRITES, OtherProcesses
 from torchrelay.shim.script.guard import Guard
 
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Any:
-    cls: Any = connection._ConnectionBase
-    for name in ("recv", "recv_bytes", "recv_bytes_into"):
+    reads: list[tuple[Any, str]] = [(connection._ConnectionBase, name) for name in _READS]
+    for cls, name in (*reads, *_WRITES):
         monkeypatch.setattr(cls, name, getattr(cls, name))  # put back in the end
     main = threading.get_ident()
+    led: list[Any] = []
     made: Any = SimpleNamespace(
-        commit=object(), guard=Guard(lambda: None), takes_part=lambda: threading.get_ident() == main, read_at=[]
+        commit=object(),
+        guard=Guard(lambda: None),
+        takes_part=lambda: threading.get_ident() == main,
+        on_training_thread=lambda: threading.get_ident() == main,
+        draws=SimpleNamespace(counted=None),
+        trees=SimpleNamespace(led=SimpleNamespace(want_itself=led.append)),
+        led=led,
+        read_at=[],
     )
 
     def others_are_read(frame: FrameType, what: str) -> None:
@@ -52,6 +60,32 @@ def test_a_queue_is_read_by_who_asks_it(engine: Any) -> None:
     queue.put(1)
     assert queue.get() == 1
     assert engine.read_at == ["test_a_queue_is_read_by_who_asks_it"]
+
+
+def test_what_an_iterator_takes_in_that_is_counted_is_led_and_not_told(engine: Any) -> None:
+    ours, theirs = multiprocessing.Pipe()
+    engine.takes_part = lambda: False  # the other end of the pipe is another process's
+    theirs.send("a")
+    engine.takes_part = lambda: True
+    engine.draws.counted = "the generator"
+    assert _ask(ours) == "a"
+    assert (engine.led, engine.read_at) == (["the generator"], [])
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_it_is_told_once_training_speaks_to_another_process(engine: Any, before: bool) -> None:
+    ours, theirs = multiprocessing.Pipe()
+    engine.takes_part = lambda: False
+    theirs.send("a")
+    engine.takes_part = lambda: True
+    engine.draws.counted = "the generator"
+    if before:
+        ours.send("how far")
+    assert _ask(ours) == "a"
+    if not before:
+        assert engine.read_at == []
+        ours.send("how far")
+    assert len(engine.read_at) == 1
 
 
 def test_nothing_is_told_before_there_is_a_boundary(engine: Any) -> None:

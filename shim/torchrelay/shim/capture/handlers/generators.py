@@ -129,11 +129,14 @@ def _edges(found: GeneratorStand) -> list[tuple[Any, Any]]:
 
 
 def _capture_generator(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
+    led = walk.trees.led
+    if led.is_below(obj) and not led.is_wanted(obj):
+        return
     found = stands.standing(obj)
-    if found is None or not stands.is_whole(obj, walk.trees.queues.go_back()):
+    if found is None or led.is_wanted(obj) or not stands.is_whole(obj, walk.trees.queues.go_back()):
         _name(walk, obj, parent, key)
         return
-    walk.trees.led.meet(obj)
+    led.meet(obj)
     made = walk.trees.data_origins
     made.note((obj,), made.fresh())
     number = walk.add(kind, obj, parent, key, found)
@@ -143,6 +146,8 @@ def _capture_generator(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) 
 
 def _renewed_generator(trees: ModuleTrees, node: StateNode) -> StateNode | None:
     go_back = trees.queues.go_back()
+    if trees.led.is_wanted(node.obj) or trees.led.is_below(node.obj):
+        raise WalkAnew
     if not go_back and stands.stands_still(node.obj, node.content):
         return None  # what it draws from is looked at by itself
     found = stands.standing(node.obj)

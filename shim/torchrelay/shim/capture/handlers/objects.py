@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 
 def _capture(walk: Walk, kind: Kind, obj: Any, parent: int, key: Any) -> None:
+    if walk.trees.led.is_below(obj):
+        return  # it is where the iterator leads it that draws from it
     content = walk.trees.queues.threads.without_theirs(obj, attributes(obj))
     number = walk.add(kind, obj, parent, key, content)
     walk.push(number, content)

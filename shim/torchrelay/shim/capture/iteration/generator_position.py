@@ -290,6 +290,11 @@ def sources(iterator: Any) -> list[Any]:
     return found
 
 
+def sources_below(iterator: Any) -> list[Any]:
+    """Return what the iterator draws from, the nearest first."""
+    return sources(iterator)[1:]
+
+
 def direct_sources(iterator: Any) -> list[Any]:
     """Return what the iterator itself draws from."""
     kind = kind_of(type(iterator))

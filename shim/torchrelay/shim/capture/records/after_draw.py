@@ -104,6 +104,19 @@ def as_they_are(nodes: Iterable[StateNode]) -> Callable[[], None]:
     return again
 
 
+def as_walked(now: HostState, boundary: HostState) -> Callable[[], None]:
+    """Return a function that puts what was there at the boundary to what it is in `now`, where that is something else."""
+    numbers = sorted(now.renewed) if now.takes_over else range(len(now.nodes))
+    nodes = (now.nodes[number] for number in numbers)
+    changed = [n for n in nodes if (n.kind in _TAKE or n.kind is Kind.GLOBALS) and id(n.obj) in boundary.index]
+
+    def again() -> None:
+        for node in changed:
+            undo.undo_node(node)
+
+    return again
+
+
 def is_put_back(node: StateNode) -> bool:
     """Return whether the node's content can be taken here, and put back as it is."""
     if node.kind is Kind.TENSOR:

@@ -8,15 +8,20 @@ that nobody was seen to ask is not led, nor is one that something else was seen 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.cpython import frames, plain_iterators
+from torchrelay.shim.capture.values import callables
 from torchrelay.shim.capture.values.alike import alike
 from torchrelay.shim.capture.values.by_identity import ByIdentity
 from torchrelay.shim.capture.values.item_mark import TakenItems
 from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
+
+_COUNTED = 16
+"""So many boundaries it is counted how often an iterator is asked that can be put to where it stands: what it draws from may turn
+out to be beyond capture."""
 
 
 class LedIterator:
@@ -27,9 +32,13 @@ class LedIterator:
         """Whether a new process can be led to its place, as of the latest boundary."""
         self.is_led = False
         """Whether a walk has found that it cannot be put to where it stands."""
+        self.is_wanted = False
+        """Whether what it draws from cannot be captured, though the iterator itself can be put to where it stands."""
         self.uses_chance = False
         """Whether its draws use the process's random generators, which training leaves elsewhere by the time a new process asks."""
         self.is_asked_elsewhere = False
+        self.binds_outside = False
+        """Whether its code binds variables of a function around it, which a step that is done again cannot be given."""
         self._shown: list[Any] | None = None
         """What it showed behind the latest item."""
 
@@ -48,25 +57,60 @@ class LedIterator:
         if self._shown is not None and not _are_same(_shown(iterator), self._shown):
             self.is_asked_elsewhere = True
         before = self.may_be_led
-        self.may_be_led = bool(self.place.number) and not (self.uses_chance or self.is_asked_elsewhere)
+        is_barred = self.uses_chance or self.is_asked_elsewhere or self.binds_outside
+        self.may_be_led = bool(self.place.number) and not is_barred
         return before != self.may_be_led
 
 
 class LedIterators:
-    def __init__(self) -> None:
+    def __init__(self, sources_of: Callable[[Any], list[Any]] = lambda iterator: []) -> None:
+        """`sources_of(iterator)`: returns what the iterator draws from."""
+        self._sources_of = sources_of
         self._known: ByIdentity[LedIterator] = ByIdentity()
         self.in_set_up = True
         """Whether the first boundary is still to come, or is being taken: a new process has what there is now."""
+        self._boundaries = 0
+        self._asked_for: set[int] = set()
+        self._below: dict[int, Any] = {}
+        """What wanted iterators draw from, by id: that is where they lead it."""
 
     def meet(self, iterator: Any) -> None:
         """Count from now on, if it is one of set-up, how often the iterator is asked."""
         if self.in_set_up and not self._known.has(iterator):
-            self._known.put(iterator, LedIterator())
+            known = LedIterator()
+            is_generator = kind_of(type(iterator)) is Kind.GENERATOR
+            known.binds_outside = is_generator and callables.rebinds(iterator.gi_code)
+            self._known.put(iterator, known)
 
     def forget(self, iterator: Any) -> None:
-        """Count no more: the iterator has begun, and can be put to where it stands."""
-        if not self.in_set_up and self._known:
+        """Count no more: the iterator has begun, and can be put to where it stands, as the first steps have shown."""
+        if self._boundaries > _COUNTED and self._known:
             self._known.pop(iterator)
+
+    def want(self, drawn_from: Iterable[Any]) -> None:
+        """Let iterators be led that draw from these objects, which hold what cannot be captured: from the next boundary on."""
+        wanted = {*map(id, drawn_from)}
+        if not wanted or wanted == self._asked_for:
+            return
+        self._asked_for = wanted
+        for iterator in self._known.objects():
+            known = self._known.get(iterator)
+            if known is not None and not known.is_wanted:
+                known.is_wanted = not wanted.isdisjoint(map(id, self._sources_of(iterator)))
+
+    def want_itself(self, iterator: Any) -> None:
+        """Let the iterator be led, since asking it takes in what others send."""
+        known = self._known.get(iterator)
+        if known is not None:
+            known.is_wanted = True
+
+    def is_wanted(self, iterator: Any) -> bool:
+        known = self._known.get(iterator) if self._below else None
+        return known is not None and known.is_wanted
+
+    def is_below(self, obj: Any) -> bool:
+        """Return whether a wanted iterator draws from the object, which is where that leads it."""
+        return id(obj) in self._below
 
     def way_to(self, iterator: Any) -> LedIterator | None:
         """Return what is known of an iterator that cannot be put to where it stands; None if it is not led."""
@@ -91,11 +135,17 @@ class LedIterators:
 
     def at_boundary(self) -> bool:
         """Settle which ones may be led until the next boundary. Return whether these are others than before."""
+        self._boundaries += 1
         is_other = False
+        below: dict[int, Any] = {}
         for iterator in self._known.objects():
             known = self._known.get(iterator)
             if known is not None and known.settle(iterator):
                 is_other = True
+            if known is not None and known.is_wanted:
+                below.update((id(source), source) for source in self._sources_of(iterator))
+        is_other = is_other or below.keys() != self._below.keys()
+        self._below = below
         return is_other
 
     def lead(self, iterator: Any, place: TakenItems) -> None:

@@ -113,22 +113,64 @@ def test_a_step_that_is_done_again_counts_its_items_once() -> None:
     assert known.place == after == before.after(1)
 
 
-def test_one_that_can_be_put_to_its_place_is_counted_no_more() -> None:
-    led = LedIterators()
-    source = numbers()
-    led.meet(source)
-    led.forget(source)
-    assert led.known(source) is not None, "it has not begun in front of the first boundary"
-    led.in_set_up = False
-    led.forget(source)
-    assert led.known(source) is None
-
-
 def test_one_that_draws_by_chance_is_not_led() -> None:
     led = LedIterators()
     draws = IteratorReplay()
     draws.led = led
     source = (float(torch.rand(1)) for _ in range(5))
+    led.meet(source)
+    draws.draw(source, next)
+    led.at_boundary()
+    assert led.way_to(source) is None
+
+
+def drawing(source: Iterator[int]) -> Iterator[int]:
+    for number in source:  # noqa: UP028 - its variable shows where it stands
+        yield number
+
+
+def test_one_that_draws_from_what_cannot_be_captured_is_led_with_what_it_draws_from() -> None:
+    source = numbers()
+    led = LedIterators(lambda iterator: [source] if iterator is generator else [])
+    generator = drawing(source)
+    draws = IteratorReplay()
+    draws.led = led
+    led.meet(generator)
+    draws.draw(generator, next)
+    led.at_boundary()
+    assert not led.is_wanted(generator)
+    led.want([source])
+    assert led.at_boundary(), "a walk has to look anew"
+    assert led.is_wanted(generator)
+    assert led.is_below(source)
+    assert not led.at_boundary()
+
+
+def test_one_that_can_be_put_to_where_it_stands_is_counted_for_some_steps() -> None:
+    led = LedIterators()
+    source = numbers()
+    led.meet(source)
+    led.forget(source)
+    assert led.known(source) is not None
+    for _ in range(17):
+        led.at_boundary()
+    led.forget(source)
+    assert led.known(source) is None
+
+
+def test_one_that_binds_a_variable_outside_of_it_is_not_led() -> None:
+    count = 0
+
+    def counting() -> Iterator[int]:
+        nonlocal count
+        for number in range(5):
+            count += 1
+            yield number
+
+    led = LedIterators()
+    draws = IteratorReplay()
+    draws.led = led
+    source = counting()
     led.meet(source)
     draws.draw(source, next)
     led.at_boundary()

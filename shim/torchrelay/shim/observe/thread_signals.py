@@ -2,8 +2,8 @@
 
 What such a thread has made by then is its own, and no new process has it: no rank is replaced once training has waited for one of
 them, or for what it puts into a `SimpleQueue`. What training alone uses is no obstacle, and neither is what it only tells a thread.
-Between a package's code and its own threads neither is what has been asked for within the step, as file systems over a network do
-it, nor a condition that no thread answers by, as that of a logger.
+So it is with a condition that no thread answers by, as that of a logger, or of what saves. Between a package's code and its own
+threads neither is what has been asked for within the step, as file systems over a network do it.
 
 Leans on the methods of `threading.Event`, `Condition` and `Semaphore`, and on a subclass in the place of `queue.SimpleQueue`, whose
 methods nobody can exchange. Seen on CPython 3.11.
@@ -114,8 +114,8 @@ class ThreadSignals:
                 self._by_others.put(obj, True)
                 if isinstance(obj, threading.Condition):
                     self._by_others.put(_lock_of(obj), True)
-        elif self._conditions.has(obj):  # what it goes on with then is training's to take
-            self._hear(obj, is_answered=self._by_others.has(_lock_of(obj)))
+        elif self._conditions.has(obj) and self._by_others.has(_lock_of(obj)):  # it may answer by that
+            self._hear(obj, is_answered=True)
 
     def _waits(self, obj: Any) -> None:
         if (

@@ -77,13 +77,15 @@ def test_what_training_only_tells_is_no_obstacle(told: list[str]) -> None:
     assert told == []
 
 
-def test_a_condition_that_a_thread_waits_for_and_training_notifies_is_told(told: list[str]) -> None:
-    taken, waits = threading.Condition(), threading.Event()
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_condition_that_a_thread_waits_for_is_told_where_it_answers_by_that(told: list[str], answers: bool) -> None:
+    taken = threading.Condition()
 
     def work() -> None:
         with taken:
-            waits.set()
             taken.wait(5)
+            if answers:
+                taken.notify()
 
     thread = in_a_thread(work)
     while not taken._waiters:  # type: ignore[attr-defined]
@@ -91,7 +93,10 @@ def test_a_condition_that_a_thread_waits_for_and_training_notifies_is_told(told:
     with taken:
         taken.notify()
     thread.join()
-    assert told == ["what another thread signals by an object of threading (Condition)"]
+    assert told == [], "the thread has not answered by then"
+    with taken:
+        taken.notify()
+    assert told == ["what another thread signals by an object of threading (Condition)"] * answers
 
 
 def test_a_semaphore_that_another_thread_releases_is_told(told: list[str]) -> None:

@@ -59,7 +59,10 @@ class IteratorReplay:
         self.on_create: Callable[[Any], None] | None = None
         self.on_draw: Callable[[], None] | None = None
         self.leaves_changed: Callable[[], Callable[[], None]] = lambda: lambda: None
-        """What has changed since the boundary is put to what it is at the call: for iterators whose code changes who knows what."""
+        """Returns a function that puts all that has changed since the boundary to what it is at the call.
+
+        The code of an iterator that is led may change any of it.
+        """
         self.touched: list[Callable[[], Callable[[], None]]] = []
         """Makers of effects: what was below the draw in progress and has changed with it."""
         self.in_body: Callable[[], bool] = lambda: False
@@ -263,8 +266,9 @@ class IteratorReplay:
         """Return what does again what the present draw has left behind."""
         effects = tuple(effects() for effects in self.touched)
         if type(iterator) not in _RUN_NO_CODE and self.in_body():
-            is_led = self.led.known(iterator) is not None and not self._goes_back(iterator)
-            effects += (self.leaves_changed() if is_led else self.leaves_behind([*self._drawn_below]),)
+            effects += (self.leaves_behind([*self._drawn_below]),)
+            if self.led.known(iterator) is not None and not self._goes_back(iterator):
+                effects += (self.leaves_changed(),)
         return effects
 
     def _consume(self, iterator: Any, drawn: ReplayedItem) -> None:

@@ -32,6 +32,7 @@ _WRITES: tuple[tuple[Any, str], ...] = (
     (queues.Queue, "put"),
     (synchronize.Event, "set"),
 )
+_SENT = "what another process sends"
 _CARRIES = ("multiprocessing", "torch.multiprocessing", "queue", "concurrent.futures")
 """Modules between who asks and the pipe, the queue or the pool."""
 _FOLLOWED = "torch.utils.data"
@@ -119,6 +120,3 @@ class OtherProcesses:
         else:
             self._is_led = True
             engine.trees.led.want_itself(asked)
-
-
-_SENT = "what another process sends"

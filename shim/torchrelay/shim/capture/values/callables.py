@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from torch.utils.hooks import RemovableHandle
 
 from torchrelay.shim.adapters.cpython.csv_readers import CsvReader, lines_of
+from torchrelay.shim.adapters.parallel import module_hooks
 from torchrelay.shim.capture.values.array_windows import is_window
 from torchrelay.shim.capture.values.base_types import dict_items, file_of, tuple_items
 from torchrelay.shim.capture.values.base_types import fields as fields_of
@@ -50,16 +51,7 @@ WITHOUT_ORDER = " (one of several that only a set holds)"
 """How the name ends of what `split_by_order` has set apart, and nothing else leads to."""
 _KNOWN_BY_HASH = frozenset({Kind.ATTRS, Kind.OPAQUE, Kind.UNKNOWN})
 _MAY_BE_ALIAS = (FunctionType, BuiltinFunctionType, type)
-_HOOKS = (
-    "_forward_pre_hooks",
-    "_forward_hooks",
-    "_backward_pre_hooks",
-    "_backward_hooks",
-    "_state_dict_hooks",
-    "_state_dict_pre_hooks",
-    "_load_state_dict_pre_hooks",
-    "_load_state_dict_post_hooks",
-)
+_HOOKS = (*module_hooks.NAMES, "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks")
 _TENSOR_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 

@@ -183,8 +183,13 @@ async def measure(jobs: int, ranks: int, in_pod: int, kills: int, seconds: float
                 there = sum(len(run.core.job.nodes) for run in cluster.controller.ledger.runs.values())
                 cpu_s, rss_mib = sum(own.cpu_times()[:2]), own.memory_info().rss / MIB
                 passed_s = time.monotonic() - began_s
+                lacking = Counter(
+                    (found.get("protection"), found.get("protectionReason", "")[:80])
+                    for found in (cluster.status(p) for p in cluster.plays.values())
+                    if found.get("protection") != level
+                ).most_common(1)
                 print(
-                    f"{passed_s:.0f} s: {there} connections, {rss_mib:.0f} MiB, {cpu_s:.0f} s of a processor",
+                    f"{passed_s:.0f} s: {there} connections, {rss_mib:.0f} MiB, {cpu_s:.0f} s of a processor, {lacking}",
                     file=sys.stderr,
                     flush=True,
                 )
@@ -208,7 +213,7 @@ async def measure(jobs: int, ranks: int, in_pod: int, kills: int, seconds: float
         decided: list[float] = []
         outcomes = Counter[str]()
         then_s, cpu_s = time.monotonic(), sum(own.cpu_times()[:2])
-        for name in random.Random(17).sample(names, min(kills, jobs)) if jobs > 1 else names * kills:
+        for number, name in enumerate(random.Random(17).sample(names, min(kills, jobs)) if jobs > 1 else names * kills):
             key = JobKey("team", name)
             run = cluster.controller._ledger.runs[key]
             told = len(cluster.outcomes(cluster.plays[key]))
@@ -219,7 +224,7 @@ async def measure(jobs: int, ranks: int, in_pod: int, kills: int, seconds: float
             for _ in cluster.sites:  # before the loss all ranks have to stand at that step
                 while (await asyncio.wait_for(heard.get(), 60.0))[0] != "watching":
                     pass
-            worker = run.core.job.holders[1]
+            worker = run.core.job.holders[(1 + number * in_pod) % ranks]  # each loss of one job on another machine
             cluster.site_of[worker.partition(":")[0]].send(("kill", worker))
             killed_s = 0.0
             while True:

@@ -86,12 +86,13 @@ class ProtectionJudge:
         """
         old_s = self._rest_s if self._is_old else LATELY_S + LATELY_S_PER_RANK * self._job.world_size
         if self._lately is None or now_s - self._lately[0] >= old_s:
-            self._keep(self.now(), now_s)
+            return self._kept(self.now(), now_s)
         return self._lately[1]
 
-    def _keep(self, report: Coverage, now_s: float) -> None:
+    def _kept(self, report: Coverage, now_s: float) -> Coverage:
         self._lately = now_s, report
         self._is_old = False
+        return report
 
     @property
     def _rest_s(self) -> float:
@@ -233,8 +234,7 @@ class ProtectionJudge:
         self._is_stale = False
         self._settled_s = now_s
         self._then = facts
-        now = self.now()
-        self._keep(now, now_s)
+        now = self._kept(self.now(), now_s)
         self._promised = now, facts[0]
         self._tell_level(now)
         says = (now.level, now.reason, now.gaps, now.file, now.line, now.rehearsed)

@@ -63,7 +63,8 @@ def _stamp(obj: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _content(obj: torch.Tensor, limit_bytes: int = small.SMALL_BYTES) -> CompositeValue | CompositeMark:
-    form, parts = form_of(obj), parts_of(obj)
+    form = form_of(obj)
+    parts = parts_of(obj)
     assert form is not None
     if sum(map(size_bytes, parts)) <= limit_bytes:
         return CompositeValue(form, tuple(map(small.take, parts)), is_leaf(obj))

@@ -39,7 +39,8 @@ def per_tensor(value: float) -> torch.Tensor:
 
 
 def per_channel(value: float) -> torch.Tensor:
-    scales, zeros = torch.tensor([0.1, 0.2]), torch.tensor([0, 1])
+    scales = torch.tensor([0.1, 0.2])
+    zeros = torch.tensor([0, 1])
     return torch.quantize_per_channel(torch.tensor([[value], [2.0]]), scales, zeros, 0, torch.qint8)
 
 

@@ -150,7 +150,7 @@ def make_object(cls: type, args: tuple[Any, ...] = (), named: Mapping[str, Any] 
         return None
 
 
-def make_by_its_class(cls: type) -> Any:
+def make_by_its_class(cls: Any) -> Any:
     """Make an object without attributes by its class's own `__new__`, as `copy` and `pickle` do. Returns None where it makes none.
 
     A class may note there what all its objects use, such as a lock, when its first one is made.

@@ -90,7 +90,9 @@ IN_A_CLUSTER = (
 _MACHINES = "needs two machines that know each other by name; tests/faults/machines/ has such jobs"
 _DRILL = "some minutes; a drill of the tutorial is run, tests/integration/commands/test_drill.py has others"
 _MEASURES = "a measurement of minutes to hours; tests/integration/commands/test_race.py runs a small one"
-_SCORE = "hours, with frameworks that are not installed for tests; tests/faults/frameworks/test_relay_score.py runs a cell"
+_SCORE = (
+    "hours, with frameworks that are not installed for tests; tests/faults/frameworks/test_relay_score.py runs a cell"
+)
 ONLY_READ = {
     "torchrelay run --nnodes 2 --node-rank 0 --master-addr node0 --nproc-per-node 4 --spares 1 train.py": _MACHINES,
     "torchrelay run --nnodes 2 --node-rank 1 --master-addr node0 --nproc-per-node 4 --spares 1 train.py": _MACHINES,

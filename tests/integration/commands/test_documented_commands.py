@@ -168,6 +168,7 @@ class TwoMachines(DrainedController):
         return convert.to_proto(ClearReply(True, f"{request.subject} is cleared: {request.reason}"))
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("command", OF_OTHER_MACHINES)
 def test_what_is_typed_about_another_machine(command: str, reader: Reader) -> None:
     words = shlex.split(command)
@@ -260,6 +261,7 @@ CARD |= {"protection": "protected", "headline": "Trains", "when": "", "over": Fa
 GOES_ON = ("--watch", "dashboard")
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("command", IN_A_CLUSTER)
 def test_what_is_asked_of_a_cluster(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Kubectl(tmp_path, monkeypatch, serving({"/api/settings": {}, "/api/runs": [CARD]}))

@@ -37,6 +37,9 @@ BESIDE_A_JOB = (
 )
 """Typed in this order beside one job of three ranks, the last ones when it is over."""
 
+IN_SENTENCES = ("torchrelay plot RUN -o run.png",)
+"""Typed when that job is over, with its name for RUN."""
+
 OF_OTHER_MACHINES = (
     "torchrelay drain n1 --reason 'a new switch'",
     "torchrelay drain n1 --reason 'new switch in rack 7'",
@@ -123,6 +126,19 @@ ONLY_READ = {
 }
 """Command -> why no test types it as it stands. That the program would read it is tested all the same."""
 
+BY_OTHERS = {
+    "torchrelay top": "needs a terminal; tests/unit/cli/display/test_top_view.py",
+    "torchrelay bench detect": "tests/unit/cli/detect/test_score.py",
+    "kubectl torchrelay inject": "as `torchrelay inject`; tests/unit/cli/commands/test_inject.py",
+    "kubectl torchrelay top": "needs a terminal; tests/unit/cli/cluster/test_top.py",
+    "kubectl torchrelay stop": "tests/unit/cli/cluster/test_report.py",
+    "kubectl torchrelay checkpoint": "tests/unit/cli/cluster/test_kubectl.py",
+    "kubectl torchrelay quarantine list": "tests/unit/cli/cluster/test_kubectl.py",
+    "kubectl torchrelay quarantine add": "tests/unit/cli/cluster/test_kubectl.py",
+    "kubectl torchrelay quarantine clear": "tests/unit/cli/cluster/test_kubectl.py",
+}
+"""A command that stands in no block of the pages -> what tests it."""
+
 TYPED = (*BESIDE_A_JOB, *OF_OTHER_MACHINES, *WITHOUT_A_JOB, *LONGER, *RUNS, *IN_A_CLUSTER)
 
 
@@ -130,6 +146,12 @@ def pages() -> list[Path]:
     """Return those whose commands people write; of docs/reference the commands' own page is made, with its usage."""
     docs = (page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name != "reference")
     return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *docs]
+
+
+def followed() -> list[str]:
+    """Return the commands of the pages that tests follow."""
+    texts = (page.read_text("utf-8") for page in pages() if page.name in FOLLOWED)
+    return [shlex.join(words) for text in texts for words in in_blocks(text)]
 
 
 def commands_of_pages() -> dict[str, list[str]]:

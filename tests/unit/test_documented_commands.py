@@ -7,8 +7,18 @@ import shlex
 from pathlib import Path
 
 import pytest
-from support.command_lines import WrongCommandError, in_blocks, in_text, look, read
-from support.documented import FOLLOWED, ONLY_READ, ROOT, TYPED, commands_of_pages, pages
+from support.command_lines import WrongCommandError, commands, in_blocks, in_text, look, read
+from support.documented import (
+    BY_OTHERS,
+    FOLLOWED,
+    IN_SENTENCES,
+    ONLY_READ,
+    ROOT,
+    TYPED,
+    commands_of_pages,
+    followed,
+    pages,
+)
 
 PAGES = pages()
 
@@ -42,8 +52,16 @@ def test_each_command_of_the_pages_is_typed_by_a_test_or_it_is_said_why_not() ->
     assert {page.name for page in PAGES} >= set(FOLLOWED)
 
 
+def test_every_command_of_both_programs_is_in_a_block_or_has_tests_that_are_named() -> None:
+    written = [*TYPED, *ONLY_READ, *IN_SENTENCES, *followed()]
+    missing = {name for name, _ in commands() if not any(f"{line} ".startswith(f"{name} ") for line in written)}
+    assert missing == set(BY_OTHERS)
+    in_sentences = [shlex.join(words) for page in PAGES for words in in_text(page.read_text("utf-8"))]
+    assert set(IN_SENTENCES) <= set(in_sentences)
+
+
 def test_what_is_said_to_run_a_command_instead_is_there() -> None:
-    for why in ONLY_READ.values():
+    for why in (*ONLY_READ.values(), *BY_OTHERS.values()):
         for named in re.findall(r"tests/[\w/]+(?:\.py)?", why):
             assert (ROOT / named).exists(), why
 

@@ -15,7 +15,15 @@ from typing import Any
 
 import pytest
 from support.cli_harness import TIMEOUT_S, Cli, eventually
-from support.documented import BESIDE_A_JOB, IN_A_CLUSTER, LONGER, OF_OTHER_MACHINES, RUNS, WITHOUT_A_JOB
+from support.documented import (
+    BESIDE_A_JOB,
+    IN_A_CLUSTER,
+    IN_SENTENCES,
+    LONGER,
+    OF_OTHER_MACHINES,
+    RUNS,
+    WITHOUT_A_JOB,
+)
 from support.fake_controllers import DrainedController, with_controller
 from support.http_api import HttpApi
 from support.relay_run import LEAN
@@ -129,6 +137,9 @@ def test_what_is_typed_beside_a_job(reader: Reader) -> None:
         if command == "torchrelay stop pretrain":
             job.communicate(timeout=TIMEOUT_S)
             assert job.returncode == STOPPED
+    for command in IN_SENTENCES:
+        reader.is_told(command, RUN="pretrain")
+    assert (reader.folder / "run.png").stat().st_size > 0
     for command, words in SAID.items():
         assert words in told[command], f"{command}\n{told[command]}"
     assert set(SAID) == set(BESIDE_A_JOB)

@@ -112,6 +112,8 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
         yield used
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(5 * TIMEOUT_S)
 def test_what_is_typed_beside_a_job(reader: Reader) -> None:
     options = "--nproc-per-node 3 --spares 1 --name pretrain --events run.jsonl"
     job = reader.types(f"torchrelay run {options} train.py", script=TRAINS.format(steps=1_000_000))
@@ -223,6 +225,7 @@ def piped(reader: Reader, command: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(5 * TIMEOUT_S)
 @pytest.mark.parametrize("command", LONGER)
 def test_what_takes_longer(command: str, reader: Reader) -> None:
     process = reader.types(command, script=TRAINS.format(steps=20))

@@ -21,6 +21,10 @@ SCRIPT, RANKS = "hooks.py", 2
         [
             ("fp16", "kill:rank=1,step=7,phase=backward"),
             ("own", "kill:rank=0,step=7,phase=backward"),
+            ("power", "kill:rank=0,step=9,phase=backward"),
+            ("closure", "kill:rank=1,step=7,phase=backward"),
+            ("method", "kill:rank=0,step=8,phase=optimizer"),
+            ("power", "kill:rank=1,step=9,phase=after-step"),
             ("static", "kill:rank=0,step=10,phase=optimizer"),
             ("builtin", "kill:rank=0,step=7,phase=gate"),
             ("static", "kill:rank=1,step=7,phase=backward"),

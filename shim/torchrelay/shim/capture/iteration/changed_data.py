@@ -45,24 +45,31 @@ class _Limited(io.BytesIO):
 
 
 class _Writer(pickle.Pickler):
-    """Write. `filled`: what is filled in its place wherever this is read, by id, with where it is then."""
+    """Write. `filled`: what is filled in its place wherever this is read, by id, with where it is then.
 
-    def __init__(self, written: Any, owners: Sequence[Any], unchanged: Marks, filled: Mapping[int, Any]) -> None:
+    `changed`: marks of when the worker had begun, of attributes that have changed since.
+    """
+
+    def __init__(
+        self, written: Any, owners: Sequence[Any], unchanged: Marks, filled: Mapping[int, Any], changed: Marks
+    ) -> None:
         super().__init__(written, pickle.HIGHEST_PROTOCOL)
         self._owners = {**filled, **{id(owner): number for number, owner in enumerate(owners)}}
         self._values: dict[int, tuple[int, torch.Tensor]] = {}
         """Tensors that are written by value, with their numbers, by where their memory is."""
         data = {where: mark for where, mark in unchanged.items() if type(where[0]) is int}
-        self._known = {id(obj): (where, place) for where, place, obj in _objects(data)}
+        parts = [*_unchanged_parts({where: mark for where, mark in changed.items() if type(where[0]) is int})]
+        self._known = {id(obj): (where, place) for where, place, obj in (*parts, *_objects(data))}
         self._of_variables = {
             id(obj) for where, mark in unchanged.items() if where not in data for obj in mark.met if _is_one_object(obj)
         }
         self._memory = {
             obj.untyped_storage().data_ptr(): (where, place, obj)
-            for where, place, obj in _objects(data)
+            for where, place, obj in (*parts, *_objects(data))
             if type(obj) is torch.Tensor and obj.layout is torch.strided and obj.numel()
         }
-        self._without_order = {where for where, mark in unchanged.items() if any(map(_has_no_order, mark.met))}
+        marks = {**changed, **unchanged}
+        self._without_order = {where for where, mark in marks.items() if any(map(_has_no_order, mark.met))}
 
     def persistent_id(self, obj: Any) -> Any:
         if id(obj) in self._owners:
@@ -106,6 +113,16 @@ def _objects(marks: Marks) -> Iterator[tuple[Where, int, Any]]:
     for where, mark in marks.items():
         for place, obj in enumerate(mark.met):
             yield where, place, obj
+
+
+def _unchanged_parts(marks: Marks) -> Iterator[tuple[Where, int, Any]]:
+    """Yield what is as it was in attributes that have changed: tensors, long tables, large arrays, numbers in shared memory, locks,
+    functions. Of these a mark tells by itself.
+    """
+    for where, mark in marks.items():
+        for place, told in mark.told.items():
+            if data_marks.told_of(mark.met[place]) == told:
+                yield where, place, mark.met[place]
 
 
 def _is_one_object(obj: Any) -> bool:
@@ -178,7 +195,8 @@ def write(owners: Sequence[Any], begun: Marks, now: Marks, unlike: Sequence[Wher
     written = _Limited()
     try:
         values = [(where, _value(owners, where, begun)) for where in there]
-        _Writer(written, owners, unchanged, _in_place(owners)).dump((values, gone))
+        changed = {where: begun[where] for where in names if where in begun}
+        _Writer(written, owners, unchanged, _in_place(owners), changed).dump((values, gone))
     except Exception:  # noqa: BLE001 - whatever the script's objects do when they are asked, it goes on
         return None
     return written.getvalue()
@@ -218,7 +236,7 @@ def written(value: Any, owners: Sequence[Any], most_bytes: int) -> bytes | None:
     """Return what hangs below one attribute, None where it cannot be carried. `owners`: data sets that it may lead to."""
     found = _Limited(most_bytes)
     try:
-        _Writer(found, owners, {}, {}).dump(value)
+        _Writer(found, owners, {}, {}, {}).dump(value)
     except Exception:  # noqa: BLE001 - as in `write`
         return None
     return found.getvalue()

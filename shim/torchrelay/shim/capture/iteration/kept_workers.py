@@ -56,8 +56,8 @@ _collate: Any = None
 _original_loop = _utils.worker._worker_loop
 _PARAMETERS = inspect.signature(_original_loop)
 _tokens = itertools.count()
-_open: dict[int, tuple[type[Any], dict[int, bytes]]] = {}
-"""Messages of this process that are under way: the class that each comes back as, and what each worker has told."""
+_open: dict[int, tuple[type[Any], dict[int, bytes], Callable[[], None]]] = {}
+"""Messages of this process that are under way: the class that each comes back as, what each worker has told, and whom to tell."""
 
 
 def install() -> None:
@@ -99,9 +99,11 @@ def are_seen(iterator: Any) -> bool:
 
 
 def begin_epoch(
-    iterator: Any, reset: Callable[[], None], states: Sequence[bytes] | None
+    iterator: Any, reset: Callable[[], None], states: Sequence[bytes] | None, has_answered: Callable[[], None]
 ) -> tuple[tuple[bytes, ...], bool]:
     """Call `reset`, which begins an epoch of `iterator`. `states`: put into the workers before.
+
+    `has_answered`: called when a worker has answered, which waits for its first task of the epoch then, as do those before it.
 
     Returns how each worker was then, and whether that is all of its state.
     """
@@ -113,7 +115,7 @@ def begin_epoch(
         def __reduce__(self) -> Any:
             return _in_worker, (self.seed, token, states, here)
 
-    _open[token] = Message, told
+    _open[token] = Message, told, has_answered
     setattr(_utils.worker, "_ResumeIteration", Message)  # noqa: B010 - mypy forbids the assignment
     try:
         reset()
@@ -141,8 +143,9 @@ def _in_worker(seed: Any, token: int, states: Sequence[bytes] | None, here: dict
 
 
 def _in_trainer(seed: Any, token: int, worker: int, state: bytes) -> Any:
-    message, told = _open[token]
+    message, told, has_answered = _open[token]
     told[worker] = state
+    has_answered()
     return message(seed)
 
 

@@ -8,7 +8,14 @@ import pace
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.algorithms.ddp_comm_hooks import (
+    default_hooks,
+    post_localSGD_hook,
+    powerSGD_hook,
+    quantization_hooks,
+)
+from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+from torch.distributed.optim import PostLocalSGDOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
@@ -102,6 +109,12 @@ def wrap(kind):
     elif is_power:
         state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=3, warm_start=kind == "warm")
         model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    elif kind == "quantized":
+        model.register_comm_hook(dist.group.WORLD, quantization_hooks.quantization_pertensor_hook)
+    elif kind == "local":
+        alone, _ = dist.new_subgroups(1)
+        state = post_localSGD_hook.PostLocalSGDState(None, alone, start_localSGD_iter=4)
+        model.register_comm_hook(state, post_localSGD_hook.post_localSGD_hook)
     return model
 
 
@@ -110,6 +123,8 @@ def main():
     _, world_size = common.start()
     model = wrap(kind)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    if kind == "local":
+        optimizer = PostLocalSGDOptimizer(optimizer, PeriodicModelAverager(period=3, warmup_steps=4))
     sampler = DistributedSampler(TensorDataset(*common.data(8 * 4 * world_size)))
     loader = DataLoader(sampler.dataset, batch_size=4, sampler=sampler)
     losses = []

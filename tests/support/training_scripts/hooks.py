@@ -10,12 +10,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import (
     default_hooks,
-    post_localSGD_hook,
     powerSGD_hook,
-    quantization_hooks,
 )
-from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
-from torch.distributed.optim import PostLocalSGDOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
@@ -82,6 +78,12 @@ def closing_over(seen):
     return hook
 
 
+def by_node(node, bucket):
+    """Reduces within the node first, which may have one rank."""
+    default_hooks.allreduce_hook(node, bucket).wait()
+    return default_hooks.allreduce_hook(None, bucket)
+
+
 class Growing:
     def __init__(self):
         self.calls = 0
@@ -109,12 +111,9 @@ def wrap(kind):
     elif is_power:
         state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=3, warm_start=kind == "warm")
         model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-    elif kind == "quantized":
-        model.register_comm_hook(dist.group.WORLD, quantization_hooks.quantization_pertensor_hook)
-    elif kind == "local":
+    elif kind == "by-node":
         alone, _ = dist.new_subgroups(1)
-        state = post_localSGD_hook.PostLocalSGDState(None, alone, start_localSGD_iter=4)
-        model.register_comm_hook(state, post_localSGD_hook.post_localSGD_hook)
+        model.register_comm_hook(alone, by_node)
     return model
 
 
@@ -123,8 +122,6 @@ def main():
     _, world_size = common.start()
     model = wrap(kind)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    if kind == "local":
-        optimizer = PostLocalSGDOptimizer(optimizer, PeriodicModelAverager(period=3, warmup_steps=4))
     sampler = DistributedSampler(TensorDataset(*common.data(8 * 4 * world_size)))
     loader = DataLoader(sampler.dataset, batch_size=4, sampler=sampler)
     losses = []

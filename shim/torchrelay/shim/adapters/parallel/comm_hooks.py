@@ -36,6 +36,8 @@ _KNOWN = frozenset(
 )
 """Of torch, those that keep nothing, whatever they read of their module."""
 _MOVES_ON = ("STORE_GLOBAL", "DELETE_GLOBAL")
+_MAKES_GROUPS = frozenset({"new_group", "new_subgroups", "new_subgroups_by_enumeration"})
+"""What a hook calls is part of the backward, and nobody sees which groups it makes there."""
 _UNCHANGED = (Kind.PLAIN, Kind.OPAQUE, Kind.FUNCTION, Kind.CLASS)
 """Kinds of what a module may hold that nothing of a hook's state is in."""
 
@@ -88,13 +90,18 @@ def _keeps_nothing(hook: Any) -> bool:
 
 
 def _leaves_module(function: types.FunctionType, seen: set[types.CodeType]) -> bool:
-    """Return whether a package's function, and those of its module that it names, neither bind nor read what can change there."""
+    """Return whether a package's function, and those of its module that it names, neither bind nor read what can change there.
+
+    Nor may they make process groups.
+    """
     codes = [function.__code__]
     for code in codes:
         if code in seen:
             continue
         seen.add(code)
         codes.extend(constant for constant in code.co_consts if isinstance(constant, types.CodeType))
+        if not _MAKES_GROUPS.isdisjoint(code.co_names):
+            return False
         if any(i.opname in _MOVES_ON for i in dis.get_instructions(code)):
             return False
         for value in (function.__globals__[name] for name in code.co_names if name in function.__globals__):

@@ -51,6 +51,8 @@ class _State(NamedTuple):
 # Pickle finds what it calls by a module's name, so what that works with can lie nowhere else.
 _begun: changed_data.Marks | None = None
 """In a worker: the marks of what is neither plain nor a generator, when it had begun."""
+_parts: changed_data.Parts = {}
+"""In a worker: what was told then of parts of its data set."""
 _collate: Any = None
 """In a worker: the function that makes batches of items."""
 _original_loop = _utils.worker._worker_loop
@@ -77,12 +79,13 @@ def worker_loop(*args: Any, **kwargs: Any) -> None:
 
 
 def _begin(init_fn: Callable[[int], Any] | None, collate: Any, worker: int) -> None:
-    global _begun, _collate
+    global _begun, _parts, _collate
     if init_fn is not None:
         init_fn(worker)
     info = torch_data.get_worker_info()
     _collate = collate
     _begun = _mark(info)
+    _parts = changed_data.told_of_parts(_begun or {})
 
 
 def _mark(info: Any) -> changed_data.Marks | None:
@@ -160,7 +163,7 @@ def _take(info: Any, of_trainer: dict[marks.Where, bytes]) -> bytes:
     owners = data_sets(info.dataset)
     own = marks.of_plain_variables()
     unlike = [where for where, value in of_trainer.items() if own.get(where, value) != value]
-    others = changed_data.write(owners, _begun, now, unlike)
+    others = changed_data.write(owners, _begun, now, unlike, _parts)
     if others is None:
         return b""
     data = []

@@ -27,6 +27,8 @@ _LONG = 1000
 _LARGE_BYTES = 1 << 16
 """Containers and arrays beyond this are data: a mark says which object each is and how long, not what is in it."""
 _MARK_BYTES = 4 << 20
+_TABLE = 200_000
+"""Nobody looks through longer ones."""
 ATOMS = frozenset({bool, bytes, complex, float, int, str, type(None)})
 _CONTAINERS = frozenset({dict, list, set, deque, OrderedDict, defaultdict, Counter})
 """What can be given another content in its place: whoever holds it sees that."""
@@ -67,7 +69,6 @@ class _Marker(pickle.Pickler):
         self._functions: set[int] = set()
         self._owners = owners
         self.met: list[Any] = []
-        self.told: dict[int, Told] = {}
 
     def persistent_id(self, obj: Any) -> Any:
         if id(obj) in self._owners:
@@ -80,11 +81,7 @@ class _Marker(pickle.Pickler):
                 return "fixed", id(obj)
             self._functions.add(id(obj))
             return "function", id(obj), obj.__defaults__, obj.__kwdefaults__, vars(obj), [*_cells(obj)]
-        told = told_of(obj)
-        if told is None or (self.is_of_variables and _cannot_be_written(obj)):
-            return None
-        self.told[len(self.met) - 1] = told
-        return told
+        return None if self.is_of_variables and _cannot_be_written(obj) else _told_of(obj)
 
 
 class _OfData(_Marker):
@@ -110,7 +107,7 @@ class _Cautious(_Marker):
         return bytes, (written.digest(),)
 
 
-def told_of(obj: Any) -> Told | None:
+def _told_of(obj: Any) -> Told | None:
     """Return what a mark says of an object that it does not look into; None where it does."""
     if isinstance(obj, torch.Tensor):
         return "tensor", id(obj), obj.data_ptr(), version_of(obj)
@@ -121,6 +118,35 @@ def told_of(obj: Any) -> Told | None:
     if getattr(obj, "nbytes", 0) > _LARGE_BYTES and not isinstance(obj, (bytes, bytearray)):
         return "large", id(obj), obj.nbytes
     return None
+
+
+def as_it_is(obj: Any) -> Told | None:
+    """Return what tells for certain that an object is still the same, with the same content; None where nothing does.
+
+    So it is with a tensor, a long table of plain values, a lock, numbers in shared memory and a function with nothing behind it.
+    """
+    if isinstance(obj, torch.Tensor) or _cannot_be_written(obj):
+        return _told_of(obj)
+    if isinstance(obj, FunctionType):
+        return ("fixed", id(obj)) if _has_nothing_behind(obj) else None
+    if type(obj) in (list, dict, set, tuple) and _LONG < len(obj) <= _TABLE:
+        content = _content_of_table(obj)
+        return None if content is None else ("long", id(obj), content)
+    return None
+
+
+def _content_of_table(table: Any) -> bytes | None:
+    """Return a digest of a table that leads to nothing but plain values, or tuples of such; else None."""
+    written = _Digest()
+    for item in table.items() if isinstance(table, dict) else table:
+        for value in item if type(item) is tuple else (item,):
+            if type(value) not in ATOMS and not (type(value) is tuple and ATOMS.issuperset(map(type, value))):
+                return None
+    try:
+        pickle.Pickler(written, pickle.HIGHEST_PROTOCOL).dump(table)
+    except OverflowError:
+        return None
+    return written.digest()
 
 
 def _cannot_be_written(obj: Any) -> bool:
@@ -150,14 +176,10 @@ def data_sets(data: Any) -> list[Any]:
 
 
 class Mark(NamedTuple):
-    """The mark of one attribute. `met`: the objects in it, in the order in which they are come across.
-
-    `told`: of those of them that it does not look into, by their place there, what it says of them.
-    """
+    """The mark of one attribute. `met`: the objects in it, in the order in which they are come across."""
 
     digest: bytes
     met: list[Any]
-    told: Mapping[int, Told] = MappingProxyType({})
 
 
 Where = tuple[int | str, str]
@@ -192,7 +214,7 @@ def _mark(
     written = _Digest(most_bytes)
     marker = marker_class(written, owners)
     marker.dump(value)
-    return Mark(written.digest(), marker.met, marker.told), written.left
+    return Mark(written.digest(), marker.met), written.left
 
 
 def of_data(data: Any, collate: Any, shared: Iterable[Any] = ()) -> bytes | None:

@@ -76,7 +76,6 @@ def why_not(*hooks: Any) -> str:
         powerSGD_hook.batched_powerSGD_hook,
         default_hooks.fp16_compress_wrapper(powerSGD_hook.powerSGD_hook),
         quantization_hooks.quantization_pertensor_hook,
-        post_localSGD_hook.post_localSGD_hook,
         debugging_hooks.noop_hook,
     ],
 )
@@ -94,6 +93,10 @@ def test_those_that_do_are_not(name: str) -> None:
     package = of_package()
     assert "may keep state that is not seen" in why_not(getattr(package, name))
     assert why_not(package.around(getattr(package, name)))
+
+
+def test_nor_are_those_that_make_process_groups_in_a_backward() -> None:
+    assert why_not(post_localSGD_hook.post_localSGD_hook)
 
 
 def test_nor_are_those_that_bind_a_variable_around_them() -> None:

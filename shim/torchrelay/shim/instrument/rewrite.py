@@ -12,8 +12,8 @@
 
 Every node of the user's keeps its place, and every node of ours takes the place of one of them, so that tracebacks,
 warnings and tracers see the lines of the source. A loop that goes back to a head does not evaluate its condition again,
-which may draw the next batch (`while (batch := next(batches, None)) is not None`). `break`, `continue`, `else` and `return` keep their meaning. A bare
-`raise` adds no entry to the traceback. No local name is added.
+which may draw the next batch (`while (batch := next(batches, None)) is not None`). `break`, `continue`, `else` and `return`
+keep their meaning. A bare `raise` adds no entry to the traceback. No local name is added.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from torchrelay.shim.capture.handlers import (
     random_state,
     settings,
     tensors,
+    training_files,
     values,
     variables,
 )
@@ -49,6 +50,7 @@ _FAMILIES = (
     random_state,
     settings,
     tensors,
+    training_files,
     values,
     variables,
 )

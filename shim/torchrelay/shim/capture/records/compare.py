@@ -160,6 +160,10 @@ class Comparison:
                     self._differ(
                         (name,), *(shown(of[name]) if name in of else "as set-up left it" for of in (was, content))
                     )
+        elif kind is Kind.TRAINING_FILES:
+            for name in {**was, **content}:
+                if was.get(name, ABSENT) != content.get(name, ABSENT):
+                    self._differ((name,), "one content", "another one")
         elif kind in _MAPPINGS or (kind is Kind.QUEUE and isinstance(was, dict) and isinstance(content, dict)):
             self._mappings(was, content, whole=kind in _WHOLE)
         elif kind is Kind.OBJECT_ARRAY and then.extra != now.extra:

@@ -36,6 +36,7 @@ from torchrelay.shim.capture.state.host_state import path_of
 from torchrelay.shim.capture.state.key_text import text_of
 from torchrelay.shim.capture.state.process_settings import ProcessSettings
 from torchrelay.shim.capture.state.process_wide import HELD
+from torchrelay.shim.capture.state.training_files import TrainingFiles
 from torchrelay.shim.capture.state.tags import (
     ADDRESS,
     BOUND,
@@ -70,7 +71,7 @@ from torchrelay.shim.script.save_future import SaveId
 class StateRebuild:
     """`frames`: the joiner's frames, outermost first. First `resolve`, then `fill`. `missing` names what has no place here.
 
-    `loops`: the iterators of its running loops. `settings`, `queues`: those of this process. `promised(save)`: returns a stand-in
+    `loops`: the iterators of its running loops. `settings`, `queues`, `files`: those of this process. `promised(save)`: returns a stand-in
     for a save that the lost rank waited for, or could have. `opens`: opens files as the builtin does, or copies of them where
     nothing may be written yet.
     """
@@ -84,6 +85,7 @@ class StateRebuild:
         *,
         settings: ProcessSettings,
         queues: FilledQueues,
+        files: TrainingFiles | None = None,
         opens: Callable[..., IO[Any]] = open,
         was_made: Callable[[Any, DataForm], bool] = lambda obj, form: True,
         known_data: Mapping[int, Any] | None = None,
@@ -97,6 +99,7 @@ class StateRebuild:
         self._loops = loops
         self._settings = settings
         self._queues = queues
+        self._training_files = files
         self._was_made = was_made
         self._known_data = known_data or {}
         self._data_mark = data_mark
@@ -307,6 +310,8 @@ class StateRebuild:
             return self._frames[number] if is_there else ABSENT
         if kind is Kind.GLOBALS:
             return self._globals.get(key, ABSENT)
+        if kind is Kind.TRAINING_FILES:
+            return ABSENT if self._training_files is None else self._training_files
         return {Kind.LOOPS: self._loops, Kind.SETTINGS: self._settings, Kind.HELD: HELD}.get(kind, ABSENT)
 
     @functools.cached_property

@@ -220,6 +220,8 @@ class Kind(enum.IntEnum):
     """A container that holds its keys, values or elements weakly."""
     HELD = 45
     """What of the script's own torch and `logging` hold for the whole process."""
+    TRAINING_FILES = 46
+    """Files that training writes and reads again."""
     SETTINGS = 38
     """What training has changed of the process's settings."""
 

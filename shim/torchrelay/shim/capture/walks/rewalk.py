@@ -108,6 +108,8 @@ class Rewalk(Walk):
             self._look_at_globals(first, frames, module_globals)
             if id(self.trees.loops) not in self._base.index and iterators_of_loops(self.trees):
                 raise WalkAnew
+            if self.trees.files.is_any and id(self.trees.files) not in self._base.index:
+                raise WalkAnew
             if id(HELD) not in self._base.index and HELD.now():
                 raise WalkAnew
         watched = self._watched()

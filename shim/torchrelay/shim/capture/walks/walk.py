@@ -90,6 +90,9 @@ class Walk:
         if of_loops:
             self.add(Kind.LOOPS, self.trees.loops, -1, "loops", of_loops)
         self.add(Kind.SETTINGS, self.trees.settings, -1, "settings of the process", self.trees.settings.changed())
+        files = self.trees.files
+        if files.is_any:
+            self.add(Kind.TRAINING_FILES, files, -1, "files of training", files.now())
         held = HELD.now()
         if held:
             self.add(Kind.HELD, HELD, -1, "held by the process", held)

@@ -465,7 +465,11 @@ class ProtectionReporter:
 def _files(files: TrainingFiles) -> list[Gap]:
     """Of files that training writes and reads again."""
     found = [
-        Gap("file", BARS, f"{path}: training writes and reads it, and it is too large to be carried: no rank can be replaced")
+        Gap(
+            "file",
+            BARS,
+            f"{path}: training writes and reads it, and it is too large to be carried: no rank can be replaced",
+        )
         for path in files.too_large
     ]
     found += [

@@ -1,7 +1,7 @@
 """Which files training opens, for those that it writes and reads again.
 
-What C code opens by itself (databases, HDF5) is not seen, but for `torch.save`. Other threads and processes are not meant: what they
-write is in no step.
+What C code opens by itself (databases, HDF5) is not seen, but for `torch.save`. Other threads and processes are not meant: what
+they write is in no step.
 """
 
 from __future__ import annotations

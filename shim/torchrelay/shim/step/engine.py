@@ -97,7 +97,7 @@ class Engine:
         tracker.takes = self.guard.takes
         files = TrainingFiles(lambda *args: self.opens(*args))
         self.trees: ModuleTrees = ModuleTrees(led=LedIterators(sources_below), files=files)
-        self.files = FilesOfTraining(files, self.takes_part, lambda: self.reporter.file_is_read_again(self.commit))
+        self.files = FilesOfTraining(files, self.takes_part, self._file_is_read_again)
         self.fetching = FetchingTurns(self.trees.queues, self.is_state)
         self.draws = IteratorReplay()
         self.scripted = scripted if scripted is not None else ScriptedCalls()
@@ -186,6 +186,9 @@ class Engine:
 
     def _self(self) -> Engine:
         return self
+
+    def _file_is_read_again(self) -> None:
+        self.reporter.file_is_read_again(self.commit)
 
     def is_state(self, obj: Any) -> bool:
         return self.commit is not None and id(obj) in self.commit.state.index

@@ -36,7 +36,6 @@ from torchrelay.shim.capture.state.host_state import path_of
 from torchrelay.shim.capture.state.key_text import text_of
 from torchrelay.shim.capture.state.process_settings import ProcessSettings
 from torchrelay.shim.capture.state.process_wide import HELD
-from torchrelay.shim.capture.state.training_files import TrainingFiles
 from torchrelay.shim.capture.state.tags import (
     ADDRESS,
     BOUND,
@@ -57,6 +56,7 @@ from torchrelay.shim.capture.state.tags import (
     WINDOW,
     is_left,
 )
+from torchrelay.shim.capture.state.training_files import TrainingFiles
 from torchrelay.shim.capture.values import by_value
 from torchrelay.shim.capture.values.array_windows import Window
 from torchrelay.shim.capture.values.base_types import make_tuple, same_elements, tuple_items
@@ -71,9 +71,9 @@ from torchrelay.shim.script.save_future import SaveId
 class StateRebuild:
     """`frames`: the joiner's frames, outermost first. First `resolve`, then `fill`. `missing` names what has no place here.
 
-    `loops`: the iterators of its running loops. `settings`, `queues`, `files`: those of this process. `promised(save)`: returns a stand-in
-    for a save that the lost rank waited for, or could have. `opens`: opens files as the builtin does, or copies of them where
-    nothing may be written yet.
+    `loops`: the iterators of its running loops. `settings`, `queues`, `files`: those of this process. `promised(save)`: returns a
+    stand-in for a save that the lost rank waited for, or could have. `opens`: opens files as the builtin does, or copies of them
+    where nothing may be written yet.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
 """Small files that training itself writes and reads again: a history that is read, extended and written back, a counter, a table.
 
 Their content is state, as of the boundary, from the boundary on that follows the first such use; until then a rank that goes back
-has what it has noted of them. Files that training only reads, or only writes, are none: what a step has told the world stays told.
+has what it has noted of them. Files that training only reads, only writes, or writes anew as a whole before it reads them, are
+none: what a step has told the world stays told.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ class TrainingFiles:
 
     def reads(self, path: str) -> None:
         """Note that a step opens a file to read."""
-        if path in self._written:
-            self._carry(path, is_needed=self._written[path])
+        if self._written.get(path):
+            self._carry(path)
         self._read.add(path)
 
     def reads_while_written(self, path: str) -> None:
@@ -84,7 +85,7 @@ class TrainingFiles:
         """Note that a step is about to write to a file. `extends`: what is there stays, or some of it."""
         was_read = path in self._read
         if was_read:
-            self._carry(path, is_needed=True)
+            self._carry(path)
         if path not in self._before:
             if was_read or path in self._to_come:
                 self._note(path)
@@ -98,7 +99,7 @@ class TrainingFiles:
         if content is not None:
             self._before[path] = content
 
-    def _carry(self, path: str, *, is_needed: bool) -> None:
+    def _carry(self, path: str) -> None:
         if path in self._carried or path in self._to_come or path in self.too_large:
             return
         size = _size(path)
@@ -106,10 +107,9 @@ class TrainingFiles:
             return
         if size <= _MOST_BYTES and len(self._carried) + len(self._to_come) < _MOST_FILES:
             self._to_come[path] = None
-            self.is_new = self.is_new or is_needed
-        elif is_needed:
+        else:
             self.too_large[path] = None
-            self.is_new = True
+        self.is_new = True
 
     # State.
 
@@ -140,7 +140,9 @@ class TrainingFiles:
         for path, content in wanted.items():
             if content is not None and len(content) > _MOST_BYTES:
                 if path in self._before:
-                    raise StateMismatchError(f"{path}: training writes and reads it, and it is too large to be put back")
+                    raise StateMismatchError(
+                        f"{path}: training writes and reads it, and it is too large to be put back"
+                    )
             elif self._content(path) != content:
                 self._put(path, content)
         self._read.clear()

@@ -106,11 +106,7 @@ class Rewalk(Walk):
         if within is None:
             first = self._look_at_frames(frames)
             self._look_at_globals(first, frames, module_globals)
-            if id(self.trees.loops) not in self._base.index and iterators_of_loops(self.trees):
-                raise WalkAnew
-            if self.trees.files.is_any and id(self.trees.files) not in self._base.index:
-                raise WalkAnew
-            if id(HELD) not in self._base.index and HELD.now():
+            if self._has_other_roots():
                 raise WalkAnew
         watched = self._watched()
         self._to_look_at = [n for n in watched.look() if within is None or n in within] + self._to_look_at
@@ -142,6 +138,15 @@ class Rewalk(Walk):
             trees = self.trees.large_of(state.roots)  # others than before where some were bound anew
             state.tree_versions = versions_now([(large, []) for large in trees])
         return state
+
+    def _has_other_roots(self) -> bool:
+        """Return whether there is by now what stands beside the script's variables, and was not there."""
+        known = self._base.index
+        return bool(
+            (id(self.trees.loops) not in known and iterators_of_loops(self.trees))
+            or (id(self.trees.files) not in known and self.trees.files.is_any)
+            or (id(HELD) not in known and HELD.now())
+        )
 
     def _set_device_aside(self) -> list[int]:
         """Return the nodes whose content is on a device, and look at them last.

@@ -16,7 +16,7 @@ from torchrelay.protocol.errors import UnsupportedError
 from torchrelay.shim.adapters.checkpoints import written_archives
 from torchrelay.shim.adapters.cpython.diverted import Diversions
 from torchrelay.shim.capture.state.training_files import TrainingFiles, open_elsewhere
-from torchrelay.shim.set_up.asked_paths import by_script, canonical, is_path, on_main_thread
+from torchrelay.shim.set_up.asked_paths import by_script, canonical, is_path
 
 Call = Callable[..., Any]
 _NO_FILES = ("/proc/", "/sys/", "/dev/")
@@ -50,17 +50,26 @@ class FilesOfTraining:
         except UnsupportedError:
             self._diversions.end()
             return
-        written_archives.watch(lambda path: self._note(path, writes=True))
+        written_archives.watch(lambda path: self._note(path))
         os.register_at_fork(after_in_child=self._end)
 
     def _end(self) -> None:
         self._diversions.end()
         self._is_on = False
 
-    def _note(self, path: Any, *, writes: bool, extends: bool = False, updates: bool = False) -> None:
-        if not (self._is_on and is_path(path) and on_main_thread() and self._takes_part()):
+    def _opened(self, path: Any, descriptor: Callable[[], int]) -> None:
+        """Note what was opened to read. It may be data that is read file by file, so no more is asked than has to be."""
+        if not (self._is_on and is_path(path) and self._takes_part()):
             return
-        if not by_script(sys._getframe(2)):
+        files = self._files
+        try:
+            if files.opens_to_read(os.fspath(path)) or files.may_have_changed(os.fstat(descriptor()).st_mtime_ns):
+                self._note(path, reads=True)
+        except (OSError, ValueError):
+            return
+
+    def _note(self, path: Any, *, reads: bool = False, extends: bool = False, updates: bool = False) -> None:
+        if not (self._is_on and is_path(path) and self._takes_part() and by_script(sys._getframe(2))):
             return
         try:
             name = canonical(path)
@@ -69,9 +78,9 @@ class FilesOfTraining:
             was_new = self._files.is_new
             if updates:
                 self._files.updates(name)
-            elif writes:
+            elif not reads:
                 self._files.writes(name, extends=extends)
-            elif self._files.may_be_kept_open(name) and _is_kept_open(name):
+            elif not self._files.is_known(name) and _is_kept_open(name):
                 self._files.reads_while_written(name)
             else:
                 self._files.reads(name)
@@ -83,11 +92,11 @@ class FilesOfTraining:
     def _open(self, original: Call) -> Call:
         def open(file: Any, mode: Any = "r", *args: Any, **options: Any) -> Any:
             if type(mode) is str and type(file) is not int:
-                if mode[:1] == "r" and "+" not in mode:
-                    self._note(file, writes=False)
-                else:
-                    updates = "+" in mode and "w" not in mode
-                    self._note(file, writes=True, extends="a" in mode, updates=updates)
+                if "r" in mode and "+" not in mode:
+                    opened = original(file, mode, *args, **options)
+                    self._opened(file, opened.fileno)
+                    return opened
+                self._note(file, extends="a" in mode, updates="+" in mode and "w" not in mode)
             return original(file, mode, *args, **options)
 
         return open
@@ -97,14 +106,18 @@ class FilesOfTraining:
             if type(flags) is int and options.get("dir_fd") is None and not flags & os.O_DIRECTORY:
                 access = flags & os.O_ACCMODE
                 keeps = not flags & os.O_TRUNC
-                self._note(path, writes=access != os.O_RDONLY, extends=keeps, updates=keeps and access == os.O_RDWR)
+                if access == os.O_RDONLY:
+                    opened = original(path, flags, *args, **options)
+                    self._opened(path, lambda: opened)
+                    return opened
+                self._note(path, extends=keeps, updates=keeps and access == os.O_RDWR)
             return original(path, flags, *args, **options)
 
         return open
 
     def _renaming(self, original: Call) -> Call:
         def rename(src: Any, dst: Any, **options: Any) -> Any:
-            self._note(dst, writes=True)
+            self._note(dst)
             return original(src, dst, **options)
 
         return rename

@@ -46,6 +46,7 @@ from torchrelay.shim.replicas.own_tensors import OwnTensors
 from torchrelay.shim.replicas.peer_checkpoints import PeerCheckpoints
 from torchrelay.shim.saves.async_saves import AsyncSaves
 from torchrelay.shim.script.guard import Guard, caller
+from torchrelay.shim.set_up.asked_paths import canonical
 from torchrelay.shim.set_up.files_of_training import FilesOfTraining
 from torchrelay.shim.set_up.recording import SetUp
 from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
@@ -95,7 +96,7 @@ class Engine:
         self.log = log
         self.guard: Guard = Guard(self._self)
         tracker.takes = self.guard.takes
-        files = TrainingFiles(lambda *args: self.opens(*args))
+        files = TrainingFiles(lambda *args: self.opens(*args), canonical)
         self.trees: ModuleTrees = ModuleTrees(led=LedIterators(sources_below), files=files)
         self.files = FilesOfTraining(files, self.takes_part, self._file_is_read_again)
         self.fetching = FetchingTurns(self.trees.queues, self.is_state)

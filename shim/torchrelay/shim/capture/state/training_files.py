@@ -26,11 +26,20 @@ _TICK_NS = 20_000_000
 
 
 class TrainingFiles:
-    def __init__(self, opens: Callable[..., IO[Any]] = open) -> None:
-        """Begin without files. `opens`: does what the builtin does, or opens copies where a joiner may not write yet."""
+    def __init__(self, opens: Callable[..., IO[Any]] = open, canonical: Callable[[Any], str] = os.fsdecode) -> None:
+        """Begin without files.
+
+        `opens`: does what the builtin does, or opens copies where a joiner may not write yet. `canonical(path)`: returns the name
+        by which a path is known.
+        """
         self._opens = opens
+        self._canonical = canonical
         self._read: set[str] = set()
         """In this step."""
+        self._given: set[Any] = set()
+        """By what paths files were opened to read in this step."""
+        self._extended: set[Any] = set()
+        """The names, without folders, of those that were extended."""
         self._written: dict[str, bool] = {}
         """Whether it was extended, or written to in its midst, and not only written anew as a whole."""
         self._began_ns = 0
@@ -54,8 +63,21 @@ class TrainingFiles:
 
     # What the script does.
 
+    def opens_to_read(self, given: Any) -> bool:
+        """Note by what path a step opens a file to read. Return whether `reads` has to look at it, since it was extended before."""
+        self._given.add(given)
+        return bool(self._extended) and os.path.basename(given) in self._extended
+
+    def may_have_changed(self, changed_ns: int) -> bool:
+        """Return whether a file that was changed at this time may have been written to in this step."""
+        return changed_ns >= self._began_ns
+
+    def is_known(self, path: str) -> bool:
+        """Return whether training was seen to open a file to write, or it is carried."""
+        return path in self._carried or path in self._written
+
     def reads(self, path: str) -> None:
-        """Note that a step opens a file to read."""
+        """Note that a step reads a file."""
         if self._written.get(path):
             self._carry(path)
         self._read.add(path)
@@ -72,18 +94,9 @@ class TrainingFiles:
             self._read.add(path)
             self.writes(path, extends=True)
 
-    def may_be_kept_open(self, path: str) -> bool:
-        """Return whether a file may be one that is written to by what training keeps open: it has changed in this step."""
-        if path in self._carried or path in self._written:
-            return False
-        try:
-            return os.stat(path).st_mtime_ns >= self._began_ns
-        except OSError:
-            return False
-
     def writes(self, path: str, *, extends: bool) -> None:
         """Note that a step is about to write to a file. `extends`: what is there stays, or some of it."""
-        was_read = path in self._read
+        was_read = path in self._read or self._was_given(path)
         if was_read:
             self._carry(path)
         if path not in self._before:
@@ -93,6 +106,14 @@ class TrainingFiles:
                 self._before[path] = size
         if path in self._written or len(self._written) < _MOST_WRITTEN:
             self._written[path] = extends or self._written.get(path, False)
+            if extends:
+                self._extended.add(os.path.basename(path))
+
+    def _was_given(self, path: str) -> bool:
+        name = os.path.basename(path)
+        return any(
+            os.path.basename(os.fsdecode(given)) == name and self._canonical(given) == path for given in self._given
+        )
 
     def _note(self, path: str) -> None:
         content = self._content(path)
@@ -116,6 +137,7 @@ class TrainingFiles:
     def at_boundary(self) -> None:
         """Note a boundary: what was seen to be read and written is state from now on."""
         self._read.clear()
+        self._given.clear()
         self._before.clear()
         self._began_ns = time.time_ns() - _TICK_NS
         self.is_new = False
@@ -146,6 +168,7 @@ class TrainingFiles:
             elif self._content(path) != content:
                 self._put(path, content)
         self._read.clear()
+        self._given.clear()
         self._before.clear()
 
     def put_for_real(self) -> None:

@@ -53,7 +53,7 @@ MAX_DIFFERENCES = 20
 
 _MAPPINGS = frozenset(
     {Kind.FRAME, Kind.GLOBALS, Kind.ATTRS, Kind.DICT, Kind.PARAM_GROUP, Kind.OPTIMIZER, Kind.DDP, Kind.DATASET}
-    | {Kind.FUNCTION, Kind.CLASS, Kind.OPTIMIZER_STATE, Kind.LOOPS, Kind.CALLS, Kind.HELD}
+    | {Kind.FUNCTION, Kind.CLASS, Kind.OPTIMIZER_STATE, Kind.LOOPS, Kind.CALLS, Kind.HELD, Kind.CONTEXT_VARIABLE}
 )
 _WHOLE = frozenset({Kind.ATTRS, Kind.DICT})
 """Mappings that hold nothing else than what was recorded. In the others there are names that are no state, too."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import contextvars
 import datetime
 import decimal
 import enum
@@ -220,6 +221,8 @@ class Kind(enum.IntEnum):
     """A container that holds its keys, values or elements weakly."""
     HELD = 45
     """What of the script's own torch and `logging` hold for the whole process."""
+    CONTEXT_VARIABLE = 47
+    """A variable of `contextvars`."""
     TRAINING_FILES = 46
     """Files that training writes and reads again."""
     SETTINGS = 38
@@ -290,6 +293,7 @@ _CONTAINERS: tuple[tuple[type, Kind], ...] = (
     (types.GeneratorType, Kind.GENERATOR),
     (queue.Queue, Kind.QUEUE),
     (CallCache, Kind.CALLS),
+    (contextvars.ContextVar, Kind.CONTEXT_VARIABLE),
     (weakref.WeakSet, Kind.WEAK),
     (weakref.WeakValueDictionary, Kind.WEAK),
     (weakref.WeakKeyDictionary, Kind.WEAK),

@@ -39,7 +39,10 @@ def _same(trees: ModuleTrees, node: StateNode) -> bool:
 
 
 def _put(variable: ContextVar[Any], wanted: dict[str, Any]) -> None:
-    """Raises StateMismatchError for one that held nothing and does now: only who has set it could take that back."""
+    """Let it hold that.
+
+    Raises StateMismatchError for one that held nothing and does now: only who has set it could take that back.
+    """
     now = _held(variable)
     if same_mapping(now, wanted):
         return

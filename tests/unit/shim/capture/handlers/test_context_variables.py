@@ -13,7 +13,8 @@ from torchrelay.shim.capture.records import undo
 
 
 def test_it_goes_back() -> None:
-    phase: ContextVar[list[int]] = ContextVar("phase", default=[0])
+    phase: ContextVar[list[int]] = ContextVar("phase")
+    phase.set([0])
     local = {"phase": phase}
     state = take(local)
     phase.get().append(1)
@@ -25,7 +26,7 @@ def test_it_goes_back() -> None:
 def test_another_process_has_what_it_held() -> None:
     there: dict[str, Any] = {"phase": ContextVar("phase")}
     there["phase"].set([1, 2])
-    here: dict[str, Any] = {"phase": ContextVar("phase", default=[])}
+    here: dict[str, Any] = {"phase": ContextVar("phase", default=())}
     carry(there, here)
     assert here["phase"].get() == [1, 2]
 

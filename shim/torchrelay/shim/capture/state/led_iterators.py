@@ -141,14 +141,14 @@ class LedIterators:
         self._boundaries += 1
         is_other = False
         below: dict[int, Any] = {}
-        sources = {}
+        led = []
         for iterator in self._known.objects():
             known = self._known.get(iterator)
             if known is not None and (known.is_wanted or known.is_led):
-                sources[id(iterator)] = known, self._sources_of(iterator)
+                led.append((iterator, known, self._sources_of(iterator)))
             if known is not None and known.is_wanted:
                 below.update((id(source), source) for source in self._sources_of(iterator))
-        self._bar_shared([*sources.values()])
+        self._bar_shared(led)
         for iterator in self._known.objects():
             known = self._known.get(iterator)
             if known is not None and known.settle(iterator):
@@ -157,10 +157,12 @@ class LedIterators:
         self._below = below
         return is_other
 
-    def _bar_shared(self, led: list[tuple[LedIterator, list[Any]]]) -> None:
+    def _bar_shared(self, led: list[tuple[Any, LedIterator, list[Any]]]) -> None:
         """Bar iterators that draw from what another one, or the script itself, draws from: nobody knows in which order."""
-        numbers = Counter(id(source) for _, sources in led for source in sources)
-        for known, sources in led:
+        inner = {id(source) for _, _, sources in led for source in sources}
+        outermost = [sources for iterator, _, sources in led if id(iterator) not in inner]
+        numbers = Counter(id(source) for sources in outermost for source in sources)
+        for _, known, sources in led:
             for source in sources:
                 own = self._known.get(source)
                 if numbers[id(source)] > 1 or (own is not None and own.is_asked_itself):

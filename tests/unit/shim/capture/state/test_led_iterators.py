@@ -193,8 +193,8 @@ def test_one_that_shares_what_it_draws_from_is_not_led(other: str) -> None:
     second = passed_on(source) if other == "another generator" else source
     for iterator in (source, first, second):
         led.meet(iterator)
-    led.want_itself(first)
-    led.want_itself(second)
+    for iterator in (first, second):
+        led.want_itself(iterator)
     draws.draw(first, next)
     led.at_boundary()
     if other == "the script":
@@ -202,3 +202,17 @@ def test_one_that_shares_what_it_draws_from_is_not_led(other: str) -> None:
         draws.draw(second, next)
         led.at_boundary()
     assert led.way_to(first) is None
+
+
+def test_one_within_another_one_shares_nothing() -> None:
+    led = LedIterators(generator_position.sources_below)
+    draws = IteratorReplay()
+    draws.led = led
+    inner = numbers()
+    outer = passed_on(inner)
+    for iterator in (inner, outer):
+        led.meet(iterator)
+        led.want_itself(iterator)
+    draws.draw(outer, next)
+    led.at_boundary()
+    assert led.way_to(outer) is not None

@@ -29,3 +29,10 @@ def test_no_rank_is_replaced_where_they_are_not_carried(kind: str, tmp_path: Pat
     assert run.status != 0, run.told()
     assert run.committed() == [], run.told()
     assert "training keeps it open" in run.told() or "too large to be carried" in run.told()
+
+
+def test_a_rank_moves(tmp_path: Path) -> None:
+    reference = plain(tmp_path / "plain", SCRIPT, ranks=RANKS)
+    planned, slow = ["planned:rank=1,step=8"], {"STEP_S": "0.08"}
+    run = relay(tmp_path / "relay", SCRIPT, ranks=RANKS, inject=planned, planned_at=[8], environment=slow)
+    assert_unharmed(run, reference, RANKS, [], 1)

@@ -3,6 +3,9 @@
 Usage: changing_settings.py OUT
 """
 
+import contextvars
+import decimal
+import logging
 import os
 import sys
 
@@ -14,6 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+
+STEPS_DONE = contextvars.ContextVar("STEPS_DONE", default=0)
 
 
 def main(out):
@@ -40,6 +45,10 @@ def main(out):
         if step == 9:
             numpy.seterr(all="raise")
             torch.set_flush_denormal(True)
+        STEPS_DONE.set(STEPS_DONE.get() + 1)
+        decimal.getcontext().prec += 1
+        logging.disable(logging.root.manager.disable + 1)
+        counted = (STEPS_DONE.get(), decimal.getcontext().prec, logging.root.manager.disable)
         inputs = torch.linspace(0, 1, 160).view(10, 16) + torch.tensor(0.1) * step
         weight = float(os.environ["WEIGHT"]) + float(os.environ.get("WARM_UP", "0"))
         wanted = torch.sin(inputs.sum(1) * weight)
@@ -49,11 +58,13 @@ def main(out):
         optimizer.step()
         losses.append(loss.item())
         torch.set_grad_enabled(False)  # for the evaluation
-        phases.append((str(torch.get_default_dtype()), torch.get_num_threads(), numpy.geterr()["over"], os.getcwd()))
+        phases.append(
+            (str(torch.get_default_dtype()), torch.get_num_threads(), numpy.geterr()["over"], counted, os.getcwd())
+        )
         torch.set_grad_enabled(True)
         with open("losses.txt", "a") as log:
             log.write(f"{step}\n")
-    final_state.write(out, losses, model, optimizer, phases=[phase[:3] for phase in phases], where=phases[-1][3][-5:])
+    final_state.write(out, losses, model, optimizer, phases=[phase[:4] for phase in phases], where=phases[-1][4][-5:])
     common.end()
 
 

@@ -1,7 +1,8 @@
 """Batches that others read ahead, behind a generator of set-up. Usage: read_ahead.py OUT KIND
 
 pool: an iterator gives its readings to a pool of threads, and reads rows from an object of C. process: another process fills a
-queue, and is told nothing. answered: it is told what training has come to.
+queue, and is told nothing. counted: the same, behind an iterator of a class of the script's, which counts. shared: two generators
+draw from it. answered: it is told what training has come to.
 """
 
 import contextlib
@@ -74,6 +75,19 @@ def batches_of(loader, seen):
         yield batch
 
 
+class Counted:
+    def __init__(self, batches):
+        self.batches = batches
+        self.given = 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.given += 1
+        return [[*row[:-1], self.given / 10] for row in next(self.batches)]
+
+
 def main():
     out, kind = sys.argv[1:]
     common.start()
@@ -89,10 +103,13 @@ def main():
         process.start()
         loader = taken(process, queue)
     batches = batches_of(loader, seen)
+    others = batches_of(loader, seen) if kind == "shared" else None
+    if kind == "counted":
+        batches = loader = Counted(batches)
     for step in range(STEPS):
         if told is not None:
             told.put(step % 3)
-        states = torch.tensor(next(batches))
+        states = torch.tensor(next(batches if others is None or step % 3 else others))
         pace.work()
         optimizer.zero_grad()
         loss = common.loss_of(model, states, states.sum(1, keepdim=True))
@@ -102,7 +119,11 @@ def main():
     if process is not None:
         process.terminate()
     final_state.write(
-        out, losses, model, optimizer, others=[seen, getattr(getattr(loader, "iterator", None), "given", 0)]
+        out,
+        losses,
+        model,
+        optimizer,
+        others=[seen, getattr(loader, "given", 0), getattr(getattr(loader, "iterator", None), "given", 0)],
     )
     common.end()
 

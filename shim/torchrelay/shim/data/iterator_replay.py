@@ -90,6 +90,8 @@ class IteratorReplay:
         self.boundary = 0
         """How many there have been."""
         self._nested = False
+        self._asks_led = False
+        """Whether the draw in progress has asked an iterator that may be led: itself, or one that it draws from."""
         self._within = 0
         """The iterator that draws from others now, by id; none if the script does itself, or what goes back as it does."""
         self._repeated: set[int] = set()
@@ -216,6 +218,7 @@ class IteratorReplay:
             item = drawn.again(self.is_state)
         else:
             of_script = not isinstance(iterator, LoaderIter)
+            self._asks_led = False
             self._nested = True  # what it draws from comes again with its item, not by itself
             self._within = id(iterator) if of_script and not isinstance(iterator, ReplayPoint) else 0
             self.touched.clear()
@@ -250,8 +253,10 @@ class IteratorReplay:
         known = self.led.known(iterator)
         if known is None:
             return ask(iterator, *default)
+        self._asks_led = True
         before = rng.capture()
         outer = self.counted
+        known.is_asked_itself = known.is_asked_itself or outer is None
         self.counted = iterator if outer is None else outer
         try:
             item = ask(iterator, *default)
@@ -267,7 +272,7 @@ class IteratorReplay:
         effects = tuple(effects() for effects in self.touched)
         if type(iterator) not in _RUN_NO_CODE and self.in_body():
             effects += (self.leaves_behind([*self._drawn_below]),)
-            if self.led.known(iterator) is not None and not self._goes_back(iterator):
+            if self._asks_led and not self._goes_back(iterator):
                 effects += (self.leaves_changed(),)
         return effects
 

@@ -222,6 +222,7 @@ def _resolved(
             loops,
             settings=engine.trees.settings,
             queues=engine.trees.queues,
+            files=engine.trees.files,
             made_hooks=engine.trees.made_hooks,
             is_at_gate=at_gate,
             opens=engine.opens,

@@ -5,7 +5,8 @@ only send, and training takes that in by asking an iterator of set-up, a new pro
 processes of a `DataLoader` are followed elsewhere, and a pool's results come by a thread.
 
 Leans on `multiprocessing.connection._ConnectionBase`: pipes, queues and managers are read by its methods that receive, and written
-by those that send; on `multiprocessing.queues.Queue.put` and `multiprocessing.synchronize.Event.set`. Seen on CPython 3.11.
+by those that send; on `multiprocessing.queues.Queue.put`, those of `JoinableQueue` that tell something, and
+`multiprocessing.synchronize.Event.set`. Seen on CPython 3.11.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _WRITES: tuple[tuple[Any, str], ...] = (
     (connection._ConnectionBase, "send"),
     (connection._ConnectionBase, "send_bytes"),
     (queues.Queue, "put"),
+    (queues.JoinableQueue, "put"),
+    (queues.JoinableQueue, "task_done"),
     (synchronize.Event, "set"),
 )
 _SENT = "what another process sends"

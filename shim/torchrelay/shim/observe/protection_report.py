@@ -18,6 +18,7 @@ from torchrelay.shim.adapters.parallel.module_hooks import hook_counts
 from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.capture.models import device, module_parts
 from torchrelay.shim.capture.records import encode
+from torchrelay.shim.capture.state.training_files import TrainingFiles
 from torchrelay.shim.capture.values import large_arrays
 from torchrelay.shim.capture.values.by_identity import ByIdentity
 from torchrelay.shim.observe import built_wrappers, changed_data_sets, iterator_gaps, outer_gaps, report_notes
@@ -128,6 +129,8 @@ class ProtectionReporter:
             dynamo.compilations(),
             len(self.holds),
             self._process_wide.gaps(),
+            len(self._engine.trees.files.too_large),
+            len(self._engine.trees.files.kept_open),
         )
         told = (
             commit.boundary >= WINDOW_STEPS and commit.boundary.bit_count() == 1
@@ -252,6 +255,12 @@ class ProtectionReporter:
         self.store_changed = Gap("store", BARS, text, file, line)
         self._key = None
 
+    def file_is_read_again(self, commit: BoundarySnapshot | None) -> None:
+        """Report that a step is the first to write to a file that training reads: what it held before is in no journal."""
+        self._key = None
+        if commit is not None:
+            self.report(commit)
+
     def collective_goes_on(self, place: SourcePlace) -> None:
         """Note that a collective which a step has begun (`async_op=True`) goes on when the next one begins."""
         if self._goes_on is None:
@@ -365,6 +374,7 @@ class ProtectionReporter:
             for name in device.not_rebuilt(commit.state)
         ]
         found += built_wrappers.gaps(self._lacking_wrappers(commit)) + self._changed_models(commit)
+        found += _files(self._engine.trees.files)
         found += outer_gaps.compiled() + self._process_wide.gaps()
         found += iterator_gaps.no_way_in(self._engine, commit, lambda name: self._place(commit, name))
         found += self._lacking.gaps(commit.state, commit.boundary, self._outermost()) + self._unknown(commit)
@@ -450,3 +460,23 @@ class ProtectionReporter:
     def _place(self, commit: BoundarySnapshot, name: str) -> SourcePlace:
         known = commit.state.places.get(name)
         return where_made(commit.state, *known) if known is not None else NOWHERE
+
+
+def _files(files: TrainingFiles) -> list[Gap]:
+    """Of files that training writes and reads again."""
+    found = [
+        Gap(
+            "file",
+            BARS,
+            f"{path}: training writes and reads it, and it is too large to be carried: no rank can be replaced",
+        )
+        for path in files.too_large
+    ]
+    found += [
+        Gap("file", BARS, f"{name}: training keeps it open, and writes to it and reads it: no rank can be replaced")
+        for name in sorted(files.kept_open)
+    ]
+    if files.is_new:
+        text = "a step is the first to write to a file that training reads: no rank can be replaced until the next step"
+        found.append(Gap("file", BARS, text))
+    return found

@@ -9,11 +9,13 @@ loop stands in. It is not on the way to what hangs below an object whose class s
 one tells of itself what it is. An emulator tells of itself nothing, and its trainer may be the only one who counts its steps.
 What hangs below an object whose class writes it down as bytes is told by these bytes, whatever leads there.
 
-Objects of the standard library are connections, digests and the like, from which no numbers of training come.
+Objects of the standard library are connections and the like, from which no numbers of training come. What digests data tells by
+its digest.
 """
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import weakref
 import zlib
@@ -45,6 +47,8 @@ class UnseenChanges:
         self._arrays: dict[str, int] = {}
         self._read_only: dict[str, weakref.ref[Any]] = {}
         self._holders: dict[str, list[Any]] = {}
+        self._digests: dict[str, bytes] = {}
+        """Of objects that digest what they are given (`hashlib.md5()`), what they told at the first look."""
         self._told: dict[str, bytes | None] = {}
         """Of what hangs below an object that is written down as bytes: their digest at the first look. None for anything else."""
 
@@ -76,13 +80,30 @@ class UnseenChanges:
                 if self._arrays.setdefault(name, now) != now:
                     self.found[name] = "training writes to it"
                     arrays.carry_written(obj)
-            elif kind is Kind.UNKNOWN and not _is_of_python(obj) and not by_value.pickles(obj):
-                if name not in self._told:
-                    self._told[name] = _told(state, parent, asked)
-                if self._told[name] is None:
-                    self._look_at_holders(state, name, parent)
-                elif is_due and self._told[name] != _told(state, parent, asked):
-                    self.found[name] = "training changes what its class makes of it"
+            elif kind is Kind.HANDLE:
+                self._look_at_handle(name, obj)
+            elif kind is Kind.UNKNOWN:
+                self._look_at_unknown(state, name, parent, obj, asked if is_due else None)
+
+    def _look_at_handle(self, name: str, obj: Any) -> None:
+        """Look whether it is a program that may be read from."""
+        if isinstance(obj, subprocess.Popen) and obj.stdout is not None and obj.returncode is None:
+            self.found[name] = "training may read what it sends"
+
+    def _look_at_unknown(
+        self, state: HostState, name: str, parent: int, obj: Any, asked: dict[int, bytes | None] | None
+    ) -> None:
+        """Look at an object that does not pickle. `asked`: as of `_told`; None where holders are not due to be asked."""
+        if hasattr(type(obj), "hexdigest"):
+            if self._digests.setdefault(name, obj.digest()) != obj.digest():
+                self.found[name] = "training goes on with it"
+        elif not _is_of_python(obj) and not by_value.pickles(obj):
+            if name not in self._told:
+                self._told[name] = _told(state, parent, {} if asked is None else asked)
+            if self._told[name] is None:
+                self._look_at_holders(state, name, parent)
+            elif asked is not None and self._told[name] != _told(state, parent, asked):
+                self.found[name] = "training changes what its class makes of it"
 
     def _look_at_holders(self, state: HostState, name: str, parent: int) -> None:
         way = [*_way(state, parent, _trainers(state))]

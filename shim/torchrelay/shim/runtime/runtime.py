@@ -260,6 +260,8 @@ class Runtime:
         engine.journal.write_set_up(assign.set_up)
         staging = Staging(self._set_up)
         engine.opens = staging.open
+        staging.before_release = engine.trees.files.put_for_real
+        staging.on_release = engine.files.begin
         self._joiner = Joiner(engine, assign, staging)
         self._set_engine(engine)
         staging.begin()

@@ -61,6 +61,8 @@ _DIVERTED_IN = (
     "torchrelay.shim.set_up.files_seen",
     "torchrelay.shim.set_up.files_told",
     "torchrelay.shim.set_up.scratch_files",
+    "torchrelay.shim.set_up.files_of_training",
+    "torchrelay.shim.adapters.checkpoints.written_archives",
     "torchrelay.shim.adapters.cpython.diverted",
 )
 

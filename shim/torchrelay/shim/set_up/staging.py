@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import IO, Any
 
 import torch
@@ -21,6 +22,8 @@ class Staging:
         self._output = HeldOutput()
         self._files = JoinerFiles(seen=seen, new_ones_too=leaves_no_trace)
         self._holding = False
+        self.before_release: Callable[[], None] = lambda: None
+        self.on_release: Callable[[], None] = lambda: None
         if set_up is not None:
             set_up.on_end = self._files.forget
 
@@ -42,11 +45,13 @@ class Staging:
         """From here on the process speaks for its rank."""
         if self._holding:
             self._holding = False
+            self.before_release()
             if self._set_up is not None:
                 self._set_up.end()
             self._files.release()
             self._output.stop()
             self._output.close()
+            self.on_release()
 
     def show(self) -> None:
         """Something went wrong on the way in: what the script had printed may tell why."""

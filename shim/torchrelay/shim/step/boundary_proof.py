@@ -165,7 +165,9 @@ def look(engine: Engine, innermost: FrameType, boundary: HostState | None = None
 
     `boundary`: at a gate, the state at the boundary before it.
     """
-    trees = ModuleTrees(engine.trees.arrays, engine.trees.settings, engine.trees.queues, engine.trees.led)
+    trees = ModuleTrees(
+        engine.trees.arrays, engine.trees.settings, engine.trees.queues, engine.trees.led, engine.trees.files
+    )
     trees.data_origins = engine.trees.data_origins
     note_iterators(engine, trees)
     return Walk(trees, boundary).run(script_frames(innermost), engine.writer.modules.namespaces())

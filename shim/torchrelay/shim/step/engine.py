@@ -21,6 +21,7 @@ from torchrelay.shim.capture.iteration.generator_position import sources_below
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.scripted_calls import ScriptedCalls
 from torchrelay.shim.capture.state.led_iterators import LedIterators
+from torchrelay.shim.capture.state.training_files import TrainingFiles
 from torchrelay.shim.comm.collective_records import ByGroup, CollectiveRecords
 from torchrelay.shim.comm.finished import FinishedCollective
 from torchrelay.shim.comm.generations.communicators import Communicators
@@ -45,6 +46,8 @@ from torchrelay.shim.replicas.own_tensors import OwnTensors
 from torchrelay.shim.replicas.peer_checkpoints import PeerCheckpoints
 from torchrelay.shim.saves.async_saves import AsyncSaves
 from torchrelay.shim.script.guard import Guard, caller
+from torchrelay.shim.set_up.asked_paths import canonical
+from torchrelay.shim.set_up.files_of_training import FilesOfTraining
 from torchrelay.shim.set_up.recording import SetUp
 from torchrelay.shim.step.boundary_snapshot import BoundarySnapshot
 from torchrelay.shim.step.collective_side import CollectiveSide
@@ -93,7 +96,9 @@ class Engine:
         self.log = log
         self.guard: Guard = Guard(self._self)
         tracker.takes = self.guard.takes
-        self.trees: ModuleTrees = ModuleTrees(led=LedIterators(sources_below))
+        files = TrainingFiles(lambda *args: self.opens(*args), canonical)
+        self.trees: ModuleTrees = ModuleTrees(led=LedIterators(sources_below), files=files)
+        self.files = FilesOfTraining(files, self.takes_part, self._file_is_read_again)
         self.fetching = FetchingTurns(self.trees.queues, self.is_state)
         self.draws = IteratorReplay()
         self.scripted = scripted if scripted is not None else ScriptedCalls()
@@ -182,6 +187,9 @@ class Engine:
 
     def _self(self) -> Engine:
         return self
+
+    def _file_is_read_again(self) -> None:
+        self.reporter.file_is_read_again(self.commit)
 
     def is_state(self, obj: Any) -> bool:
         return self.commit is not None and id(obj) in self.commit.state.index

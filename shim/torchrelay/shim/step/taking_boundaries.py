@@ -90,6 +90,7 @@ class TakingBoundaries:
             origins.is_of_step(*activation.seen_within)
             activation.seen_within = None
         engine.trees.led.in_set_up = number == 0
+        engine.trees.files.at_boundary()
         known_anew = engine.fetching.at_boundary(), engine.trees.led.at_boundary(), engine.trees.queues.at_boundary()
         if any(known_anew):
             before = None
@@ -128,6 +129,8 @@ class TakingBoundaries:
             engine.set_up.at_boundary(number)
         if number > 0:
             engine.stores.training_begins()
+            if engine.opens is open:  # else it begins when nothing is written aside any more
+                engine.files.begin()
         engine.phase(RankPhase.BODY)
 
     def _tell(self, commit: BoundarySnapshot) -> None:

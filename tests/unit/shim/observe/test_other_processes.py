@@ -88,6 +88,20 @@ def test_it_is_told_once_training_speaks_to_another_process(engine: Any, before:
     assert len(engine.read_at) == 1
 
 
+def test_a_queue_whose_items_are_counted_speaks_to_others_too(engine: Any) -> None:
+    queue: Any = multiprocessing.JoinableQueue()
+    queue.put(1)
+    ours, theirs = multiprocessing.Pipe()
+    engine.takes_part = lambda: False
+    theirs.send("a")
+    engine.takes_part = lambda: True
+    engine.draws.counted = "the generator"
+    assert _ask(ours) == "a"
+    assert len(engine.read_at) == 1
+    queue.close()
+    queue.cancel_join_thread()
+
+
 def test_nothing_is_told_before_there_is_a_boundary(engine: Any) -> None:
     engine.commit = None
     ours, theirs = multiprocessing.Pipe()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import subprocess
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -178,7 +179,7 @@ def test_an_array_that_training_writes_to_is_told_and_one_that_is_read_is_not() 
     assert [*unseen.found] == ["script.buffer (an array larger than 64 KiB)"]
 
 
-def test_a_digest_of_the_standard_library_is_left_alone() -> None:
+def test_a_digest_of_the_standard_library_is_changed_once_it_is_another_one() -> None:
     space = {"log": Holder(lines=0, digest=hashlib.sha256())}
     unseen = UnseenChanges()
     for step in range(3):
@@ -187,6 +188,20 @@ def test_a_digest_of_the_standard_library_is_left_alone() -> None:
         unseen.look(state, step, LargeArrays())
         space["log"].lines += 1
     assert not unseen.found
+    space["log"].digest.update(b"batch")
+    unseen.look(take(space), 3, LargeArrays())
+    assert [*unseen.found.values()] == ["training goes on with it"]
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_program_that_the_script_has_started_may_be_read_from(reads: bool) -> None:
+    piped = {"stdout": subprocess.PIPE} if reads else {"stdout": subprocess.DEVNULL}
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, **piped) as program:
+        unseen = UnseenChanges()
+        unseen.look(take({"program": program}), 0, LargeArrays())
+        assert bool(unseen.found) is reads
+        assert program.stdin is not None
+        program.stdin.close()
 
 
 def test_after_the_first_boundaries_arrays_are_looked_at_at_powers_of_two() -> None:

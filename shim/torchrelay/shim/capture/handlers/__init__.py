@@ -12,6 +12,7 @@ from torchrelay.shim.capture.handlers import (
     caches,
     composites,
     containers,
+    context_variables,
     data,
     definitions,
     files,
@@ -25,6 +26,7 @@ from torchrelay.shim.capture.handlers import (
     random_state,
     settings,
     tensors,
+    training_files,
     values,
     variables,
 )
@@ -38,6 +40,7 @@ _FAMILIES = (
     caches,
     composites,
     containers,
+    context_variables,
     data,
     definitions,
     files,
@@ -51,6 +54,7 @@ _FAMILIES = (
     random_state,
     settings,
     tensors,
+    training_files,
     values,
     variables,
 )

@@ -45,6 +45,8 @@ def _now(trees: ModuleTrees, node: StateNode) -> StateNode | None:
     place = read_files.place_of(node.obj)
     if place == node.content:
         return None
+    if node.content.mark is not None and place is not None and place.mark != node.content.mark:
+        trees.files.kept_open.add(_name(node.obj, node.seen))
     if place is None or place.place is None:  # a walk from scratch names the one, and leaves the other out
         raise WalkAnew
     return StateNode(node.kind, node.obj, node.parent, node.key, place, seen=node.seen)
@@ -56,16 +58,23 @@ def _put(obj: Any, place: FilePlace | None, form: ReadForm | None) -> None:
             raise ValueError("it could not be told where that is")
         read_files.put(obj, place, form)
     except (OSError, ValueError, BufferError) as e:
-        name = form.path if form is not None else type(obj).__qualname__
+        name = _name(obj, form)
         raise StateMismatchError(f"{name}, which training reads, cannot be read from where it was: {e}") from e
 
 
+def _name(file: Any, form: ReadForm | None) -> str:
+    return form.path if form is not None else f"a {type(file).__qualname__}"
+
+
 def _undo(node: StateNode) -> None:
+    now = read_files.place_of(node.obj) if node.content.mark is not None else None
+    if now is not None and now.mark != node.content.mark and now.place is not None:
+        raise StateMismatchError(f"{_name(node.obj, node.seen)}: the step has written to what training reads")
     _put(node.obj, node.content, node.seen)
 
 
 def _encode(encoder: Encoder, node: StateNode) -> Any:
-    return tuple(node.content)
+    return tuple(node.content[:2])
 
 
 def _form(encoder: Encoder, node: StateNode) -> Any:

@@ -39,6 +39,7 @@ from torchrelay.shim.capture.state.data_origins import DataOrigins
 from torchrelay.shim.capture.state.filled_queues import FilledQueues
 from torchrelay.shim.capture.state.led_iterators import LedIterators
 from torchrelay.shim.capture.state.process_settings import ProcessSettings
+from torchrelay.shim.capture.state.training_files import TrainingFiles
 from torchrelay.shim.capture.values import callables, small
 from torchrelay.shim.capture.values.callables import is_hidden
 from torchrelay.shim.capture.values.device_reads import DeviceReads
@@ -412,8 +413,9 @@ class ModuleTrees:
         settings: ProcessSettings | None = None,
         queues: FilledQueues | None = None,
         led: LedIterators | None = None,
+        files: TrainingFiles | None = None,
     ) -> None:
-        """Begin without trees. `arrays`, `settings`, `queues`, `led`: what is known already of this process's."""
+        """Begin without trees. `arrays`, `settings`, `queues`, `led`, `files`: what is known already of this process's."""
         self.arrays = arrays or LargeArrays()
         self.long_lists = LongLists()
         self.data_origins = DataOrigins()
@@ -426,6 +428,7 @@ class ModuleTrees:
         self.settings = settings or ProcessSettings()
         self.queues = queues or FilledQueues()
         self.led = led or LedIterators()
+        self.files = files or TrainingFiles()
         self.loops: list[Any] = []
         """The iterators of running loops that are state, in the order of the loops; None for the others."""
         self.led_cycles: set[int] = set()
@@ -443,7 +446,7 @@ class ModuleTrees:
 
     def anew(self) -> ModuleTrees:
         """Return the trees of the next outermost loop: what training has changed by now is not of its set-up."""
-        made = ModuleTrees(self.arrays, self.settings, self.queues, self.led)
+        made = ModuleTrees(self.arrays, self.settings, self.queues, self.led, self.files)
         made.rebound = self.rebound | self.changed.keys()
         made.data_origins = self.data_origins
         made.made_hooks = self.made_hooks.anew()

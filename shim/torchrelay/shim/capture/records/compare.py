@@ -53,7 +53,7 @@ MAX_DIFFERENCES = 20
 
 _MAPPINGS = frozenset(
     {Kind.FRAME, Kind.GLOBALS, Kind.ATTRS, Kind.DICT, Kind.PARAM_GROUP, Kind.OPTIMIZER, Kind.DDP, Kind.DATASET}
-    | {Kind.FUNCTION, Kind.CLASS, Kind.OPTIMIZER_STATE, Kind.LOOPS, Kind.CALLS, Kind.HELD}
+    | {Kind.FUNCTION, Kind.CLASS, Kind.OPTIMIZER_STATE, Kind.LOOPS, Kind.CALLS, Kind.HELD, Kind.CONTEXT_VARIABLE}
 )
 _WHOLE = frozenset({Kind.ATTRS, Kind.DICT})
 """Mappings that hold nothing else than what was recorded. In the others there are names that are no state, too."""
@@ -160,6 +160,10 @@ class Comparison:
                     self._differ(
                         (name,), *(shown(of[name]) if name in of else "as set-up left it" for of in (was, content))
                     )
+        elif kind is Kind.TRAINING_FILES:
+            for name in {**was, **content}:
+                if was.get(name, ABSENT) != content.get(name, ABSENT):
+                    self._differ((name,), "one content", "another one")
         elif kind in _MAPPINGS or (kind is Kind.QUEUE and isinstance(was, dict) and isinstance(content, dict)):
             self._mappings(was, content, whole=kind in _WHOLE)
         elif kind is Kind.OBJECT_ARRAY and then.extra != now.extra:

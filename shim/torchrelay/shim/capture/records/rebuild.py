@@ -55,6 +55,7 @@ from torchrelay.shim.capture.state.tags import (
     WINDOW,
     is_left,
 )
+from torchrelay.shim.capture.state.training_files import TrainingFiles
 from torchrelay.shim.capture.values import by_value
 from torchrelay.shim.capture.values.array_windows import Window
 from torchrelay.shim.capture.values.base_types import make_tuple, same_elements, tuple_items
@@ -69,9 +70,9 @@ from torchrelay.shim.script.save_future import SaveId
 class StateRebuild:
     """`frames`: the joiner's frames, outermost first. First `resolve`, then `fill`. `missing` names what has no place here.
 
-    `loops`: the iterators of its running loops. `settings`, `queues`: those of this process. `promised(save)`: returns a stand-in
-    for a save that the lost rank waited for, or could have. `opens`: opens files as the builtin does, or copies of them where
-    nothing may be written yet.
+    `loops`: the iterators of its running loops. `settings`, `queues`, `files`: those of this process. `promised(save)`: returns a
+    stand-in for a save that the lost rank waited for, or could have. `opens`: opens files as the builtin does, or copies of them
+    where nothing may be written yet.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class StateRebuild:
         *,
         settings: ProcessSettings,
         queues: FilledQueues,
+        files: TrainingFiles | None = None,
         opens: Callable[..., IO[Any]] = open,
         was_made: Callable[[Any, DataForm], bool] = lambda obj, form: True,
         known_data: Mapping[int, Any] | None = None,
@@ -96,6 +98,7 @@ class StateRebuild:
         self._loops = loops
         self._settings = settings
         self._queues = queues
+        self._training_files = files
         self._was_made = was_made
         self._known_data = known_data or {}
         self._data_mark = data_mark
@@ -306,6 +309,8 @@ class StateRebuild:
             return self._frames[number] if is_there else ABSENT
         if kind is Kind.GLOBALS:
             return self._globals.get(key, ABSENT)
+        if kind is Kind.TRAINING_FILES:
+            return ABSENT if self._training_files is None else self._training_files
         return {Kind.LOOPS: self._loops, Kind.SETTINGS: self._settings, Kind.HELD: self._settings.holds}.get(
             kind, ABSENT
         )

@@ -8,6 +8,7 @@ that nobody was seen to ask is not led, nor is one that something else was seen 
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -37,6 +38,8 @@ class LedIterator:
         self.uses_chance = False
         """Whether its draws use the process's random generators, which training leaves elsewhere by the time a new process asks."""
         self.is_asked_elsewhere = False
+        self.is_asked_itself = False
+        """Whether training has asked the iterator, and not only others that draw from it."""
         self.binds_outside = False
         """Whether its code binds variables of a function around it, which a step that is done again cannot be given."""
         self._shown: list[Any] | None = None
@@ -138,15 +141,32 @@ class LedIterators:
         self._boundaries += 1
         is_other = False
         below: dict[int, Any] = {}
+        led = []
+        for iterator in self._known.objects():
+            known = self._known.get(iterator)
+            if known is not None and (known.is_wanted or known.is_led):
+                led.append((iterator, known, self._sources_of(iterator)))
+            if known is not None and known.is_wanted:
+                below.update((id(source), source) for source in self._sources_of(iterator))
+        self._bar_shared(led)
         for iterator in self._known.objects():
             known = self._known.get(iterator)
             if known is not None and known.settle(iterator):
                 is_other = True
-            if known is not None and known.is_wanted:
-                below.update((id(source), source) for source in self._sources_of(iterator))
         is_other = is_other or below.keys() != self._below.keys()
         self._below = below
         return is_other
+
+    def _bar_shared(self, led: list[tuple[Any, LedIterator, list[Any]]]) -> None:
+        """Bar iterators that draw from what another one, or the script itself, draws from: nobody knows in which order."""
+        inner = {id(source) for _, _, sources in led for source in sources}
+        outermost = [sources for iterator, _, sources in led if id(iterator) not in inner]
+        numbers = Counter(id(source) for sources in outermost for source in sources)
+        for _, known, sources in led:
+            for source in sources:
+                own = self._known.get(source)
+                if numbers[id(source)] > 1 or (own is not None and own.is_asked_itself):
+                    known.is_asked_elsewhere = True
 
     def lead(self, iterator: Any, place: TakenItems) -> None:
         """Ask the iterator until it has come to a place. Raises StateMismatchError where it does not come there."""

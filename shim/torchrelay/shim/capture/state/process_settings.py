@@ -7,6 +7,8 @@ that is another one in each process is left alone.
 from __future__ import annotations
 
 import gc
+import importlib
+import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -18,6 +20,8 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.cpython import environment
 from torchrelay.shim.capture.state.process_wide import HeldByProcess
 
+_DECIMAL_CONTEXT = (28, "ROUND_HALF_EVEN")
+"""That of a thread that has changed nothing."""
 _FILL = "fill_uninitialized_memory"
 _TINY = 5e-324
 """Smaller than any normal number: a thread that flushes such numbers takes it for zero."""
@@ -88,6 +92,21 @@ def _put_numpy_errors(value: tuple[tuple[str, str], ...]) -> None:
         sys.modules["numpy"].seterr(**dict(value))
 
 
+def _decimal_context() -> tuple[Any, ...]:
+    """Return how decimal numbers are rounded. Whether the script has imported them by now makes no difference."""
+    decimal: Any = sys.modules.get("decimal")
+    if not hasattr(decimal, "getcontext"):
+        return _DECIMAL_CONTEXT
+    now = decimal.getcontext()
+    return now.prec, now.rounding
+
+
+def _put_decimal_context(value: tuple[Any, ...]) -> None:
+    now = importlib.import_module("decimal").getcontext()
+    now.prec = value[0]
+    now.rounding = value[1]
+
+
 def _working_folder() -> str | None:
     try:
         return os.getcwd()
@@ -121,6 +140,8 @@ _SETTINGS = {
     "denormal numbers flushed": _Setting(lambda: _TINY * 1.0 == 0.0, torch.set_flush_denormal),
     "anomalies detected, NaN checked": _Setting(_anomalies, _put_anomalies),
     "numpy's floating-point errors": _Setting(_numpy_errors, _put_numpy_errors),
+    "rounding of decimal numbers": _Setting(_decimal_context, _put_decimal_context),
+    "level below which nothing is logged": _Setting(lambda: logging.root.manager.disable, logging.disable),
     "working folder": _Setting(_working_folder, _put_working_folder),
     "recursion limit": _Setting(sys.getrecursionlimit, sys.setrecursionlimit),
     "garbage collection": _Setting(gc.isenabled, _put_collector),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import contextvars
 import datetime
 import decimal
 import enum
@@ -222,6 +223,10 @@ class Kind(enum.IntEnum):
     """What of the script's own torch and `logging` hold for the whole process."""
     COMPOSITE = 46
     """A tensor that is made of others: sparse, quantized."""
+    CONTEXT_VARIABLE = 47
+    """A variable of `contextvars`."""
+    TRAINING_FILES = 48
+    """Files that training writes and reads again."""
     SETTINGS = 38
     """What training has changed of the process's settings."""
 
@@ -290,6 +295,7 @@ _CONTAINERS: tuple[tuple[type, Kind], ...] = (
     (types.GeneratorType, Kind.GENERATOR),
     (queue.Queue, Kind.QUEUE),
     (CallCache, Kind.CALLS),
+    (contextvars.ContextVar, Kind.CONTEXT_VARIABLE),
     (weakref.WeakSet, Kind.WEAK),
     (weakref.WeakValueDictionary, Kind.WEAK),
     (weakref.WeakKeyDictionary, Kind.WEAK),

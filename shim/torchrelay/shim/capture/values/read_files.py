@@ -6,16 +6,21 @@ A process that has no such file opens it by the name of the lost rank's. Seen on
 from __future__ import annotations
 
 import bz2
+import functools
 import gzip
 import io
 import lzma
 import os
+import zlib
 from collections.abc import Callable
 from typing import IO, Any, NamedTuple
 
 from torchrelay.shim.adapters.cpython import file_places
 from torchrelay.shim.capture.values.by_value import MOST_BYTES
 
+_PIECE_BYTES = 4 << 10
+_PIECES = 256
+"""Of a large file in memory so many pieces are looked at, which lie evenly across it."""
 IN_MEMORY = (io.BytesIO, io.StringIO)
 _PACKED: tuple[Any, ...] = (gzip.GzipFile, bz2.BZ2File, lzma.LZMAFile)
 _PLAIN = (io.FileIO, io.BufferedReader, io.BufferedRandom)
@@ -23,10 +28,14 @@ _MODULES = frozenset({"_io", "io", "gzip", "bz2", "lzma", "zipfile"})
 
 
 class FilePlace(NamedTuple):
-    """`place`: where the next read begins; None for a closed file. `content`: of a small file in memory."""
+    """`place`: where the next read begins; None for a closed file. `content`: of a small file in memory.
+
+    `mark`: of what a file holds that may be written to as well, and is not carried; None of any other file.
+    """
 
     place: int | None
     content: bytes | str | None = None
+    mark: tuple[int, int] | None = None
 
 
 class ReadForm(NamedTuple):
@@ -100,7 +109,26 @@ def place_of(file: Any) -> FilePlace | None:
     place = file_places.place_of(file)
     if place is None:
         return None
-    return FilePlace(place, _content(file) if type(file) in IN_MEMORY else None)
+    content = _content(file) if type(file) in IN_MEMORY else None
+    return FilePlace(place, content, _mark(file) if content is None else None)
+
+
+def _mark(file: Any) -> tuple[int, int] | None:
+    """Return what tells whether a file was written to; None of one that is only read."""
+    if type(file) is io.BytesIO:
+        held = file.getbuffer()
+        pieces = (held[at : at + _PIECE_BYTES] for at in range(0, len(held), max(_PIECE_BYTES, len(held) // _PIECES)))
+        return len(held), functools.reduce(lambda sum_, piece: zlib.crc32(piece, sum_), pieces, 0)
+    if type(file) is io.StringIO:
+        text = file.getvalue()
+        return len(text), hash(text)
+    try:
+        if not file.writable():
+            return None
+        status = os.fstat(file.fileno())
+    except (OSError, ValueError):
+        return None
+    return status.st_size, status.st_mtime_ns
 
 
 def _content(file: Any) -> bytes | str | None:

@@ -105,10 +105,7 @@ class Rewalk(Walk):
         if within is None:
             first = self._look_at_frames(frames)
             self._look_at_globals(first, frames, module_globals)
-            if id(self.trees.loops) not in self._base.index and iterators_of_loops(self.trees):
-                raise WalkAnew
-            holds = self.trees.settings.holds
-            if id(holds) not in self._base.index and holds.now():
+            if self._has_other_roots():
                 raise WalkAnew
         watched = self._watched()
         self._to_look_at = [n for n in watched.look() if within is None or n in within] + self._to_look_at
@@ -140,6 +137,16 @@ class Rewalk(Walk):
             trees = self.trees.large_of(state.roots)  # others than before where some were bound anew
             state.tree_versions = versions_now([(large, []) for large in trees])
         return state
+
+    def _has_other_roots(self) -> bool:
+        """Return whether there is by now what stands beside the script's variables, and was not there."""
+        known = self._base.index
+        holds = self.trees.settings.holds
+        return bool(
+            (id(self.trees.loops) not in known and iterators_of_loops(self.trees))
+            or (id(self.trees.files) not in known and self.trees.files.is_any)
+            or (id(holds) not in known and holds.now())
+        )
 
     def _set_device_aside(self) -> list[int]:
         """Return the nodes whose content is on a device, and look at them last.

@@ -89,6 +89,9 @@ class Walk:
         if of_loops:
             self.add(Kind.LOOPS, self.trees.loops, -1, "loops", of_loops)
         self.add(Kind.SETTINGS, self.trees.settings, -1, "settings of the process", self.trees.settings.changed())
+        files = self.trees.files
+        if files.is_any:
+            self.add(Kind.TRAINING_FILES, files, -1, "files of training", files.now())
         holds = self.trees.settings.holds
         held = holds.now()
         if held:

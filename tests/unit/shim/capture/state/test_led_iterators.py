@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.capture.iteration import generator_position
 from torchrelay.shim.capture.state.led_iterators import LedIterators
 from torchrelay.shim.capture.values.item_mark import TakenItems
 from torchrelay.shim.data.iterator_replay import IteratorReplay
@@ -175,3 +176,43 @@ def test_one_that_binds_a_variable_outside_of_it_is_not_led() -> None:
     draws.draw(source, next)
     led.at_boundary()
     assert led.way_to(source) is None
+
+
+def passed_on(source: Iterator[int]) -> Iterator[int]:
+    for number in source:  # noqa: UP028 - its variable shows where it stands
+        yield number
+
+
+@pytest.mark.parametrize("other", ["another generator", "the script"])
+def test_one_that_shares_what_it_draws_from_is_not_led(other: str) -> None:
+    led = LedIterators(generator_position.sources_below)
+    draws = IteratorReplay()
+    draws.led = led
+    source = numbers()
+    first = passed_on(source)
+    second = passed_on(source) if other == "another generator" else source
+    for iterator in (source, first, second):
+        led.meet(iterator)
+    for iterator in (first, second):
+        led.want_itself(iterator)
+    draws.draw(first, next)
+    led.at_boundary()
+    if other == "the script":
+        assert led.way_to(first) is not None
+        draws.draw(second, next)
+        led.at_boundary()
+    assert led.way_to(first) is None
+
+
+def test_one_within_another_one_shares_nothing() -> None:
+    led = LedIterators(generator_position.sources_below)
+    draws = IteratorReplay()
+    draws.led = led
+    inner = numbers()
+    outer = passed_on(inner)
+    for iterator in (inner, outer):
+        led.meet(iterator)
+        led.want_itself(iterator)
+    draws.draw(outer, next)
+    led.at_boundary()
+    assert led.way_to(outer) is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import decimal
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +42,8 @@ def train(folder: Path) -> None:
     torch.autograd.set_detect_anomaly(True, False)
     numpy.seterr(over="raise")
     os.chdir(folder)
+    decimal.getcontext().prec = 4
+    logging.disable(logging.INFO)
     os.environ["LEVEL"] = "2"
     os.environ["EXTRA"] = "on"
 
@@ -72,6 +76,8 @@ def test_what_training_changes_is_put_in_another_process(tmp_path: Path) -> None
     assert not torch.is_grad_enabled()
     assert 5e-324 * float("1") == 0.0
     assert numpy.geterr()["over"] == "raise"
+    assert decimal.Decimal(1) / 3 == decimal.Decimal("0.3333")
+    assert logging.root.manager.disable == logging.INFO
 
 
 def test_a_variable_that_training_has_removed_is_removed() -> None:

@@ -17,7 +17,7 @@ from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import undo
 from torchrelay.shim.capture.state.change_detection import WalkAnew
 from torchrelay.shim.capture.values.kinds import Kind
-from torchrelay.shim.capture.values.read_files import FilePlace, form_of
+from torchrelay.shim.capture.values.read_files import FilePlace, form_of, place_of
 from torchrelay.shim.capture.walks.rewalk import Rewalk
 
 OPENED: dict[str, Any] = {
@@ -193,3 +193,29 @@ def test_a_file_in_memory_that_somebody_looks_into_is_named() -> None:
         held[0:1] = b"x"
         with pytest.raises(StateMismatchError, match="BytesIO, which training reads"):
             undo.undo(state)
+
+
+def test_a_file_that_is_written_as_well_is_told_by_what_it_holds(tmp_path: Path) -> None:
+    with open(tmp_path / "both", "w+") as both, open(tmp_path / "both") as read:
+        before = place_of(both)
+        both.write("one\n")
+        both.flush()
+        both.seek(0)
+        now = place_of(both)
+        assert before is not None
+        assert now is not None
+        assert before.place == now.place
+        assert before.mark != now.mark
+        place = place_of(read)
+        assert place is not None
+        assert place.mark is None
+
+
+def test_a_large_file_in_memory_is_told_by_pieces_of_it() -> None:
+    file = io.BytesIO(bytes(1 << 20))
+    before = place_of(file)
+    file.seek(512 << 10)
+    file.write(b"x")
+    file.seek(0)
+    assert before is not None
+    assert place_of(file) != before

@@ -98,10 +98,8 @@ def preferred_answers(folder: Path) -> None:
         rows = []
         for n in range(count):
             asked, better, worse = text(5, n), text(6 + n % 3, 1000 + n), text(6 + n % 4, 2000 + n)
-            chosen, rejected = (
-                [{"role": "user", "content": asked}, {"role": "assistant", "content": said}] for said in (better, worse)
-            )
-            rows.append({"chosen": chosen, "rejected": rejected})
+            talks = [[{"role": "user", "content": asked}, {"role": "assistant", "content": s}] for s in (better, worse)]
+            rows.append({"chosen": talks[0], "rejected": talks[1]})
         (place / f"{part}.jsonl").write_text("\n".join(json.dumps(row) for row in rows) + "\n")
 
 
@@ -120,7 +118,7 @@ if __name__ == '__main__':
 
 
 def maskgit_script(folder: Path) -> None:
-    """Make pictures, the small network that says what is alike, and the script that muse-maskgit-pytorch asks its users to write."""
+    """Make pictures, a small network that says what is alike, and the script that muse-maskgit-pytorch asks its users for."""
     import torch
     from PIL import Image
 

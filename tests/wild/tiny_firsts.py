@@ -46,7 +46,7 @@ def thoughts_in_steps(folder: Path) -> None:
     from tiny_data import text, tiny_llama
 
     tiny_llama(folder)
-    (folder / "data").mkdir()
+    (folder / "data").mkdir(exist_ok=True)
     for part, count in (("train", 48), ("valid", 4)):
         rows = [
             {"question": text(5 + n % 3, n), "steps": [text(3, 500 + n), text(4, 700 + n)], "answer": text(1, 900 + n)}
@@ -184,7 +184,7 @@ def instructions_for_mistral(folder: Path) -> None:
     )  # fmt: skip
     for part in (model, tokenizer):
         part.save_pretrained(folder / "model")
-    (folder / "data").mkdir()
+    (folder / "data").mkdir(exist_ok=True)
     for part, count in (("train", 120), ("validation", 16)):
         rows = [{"instruction": text(5 + n % 5, n), "output": text(6 + n % 9, 4000 + n)} for n in range(count)]
         (folder / "data" / f"{part}.jsonl").write_text("\n".join(json.dumps(row) for row in rows) + "\n")

@@ -56,7 +56,7 @@ def thoughts_in_steps(folder: Path) -> None:
     settings = {
         "project": "tiny", "save_path": "out", "name": "tiny", "only_eval": False, "coconut": True, "cot": False,
         "no_thoughts": False, "no_cot": False, "c_thought": 1, "epochs_per_stage": 1, "max_latent_stage": 2,
-        "pad_latent_to_max": True, "save_only_improve": False, "uniform_prob": 0.1, "model_id": "model",
+        "pad_latent_to_max": True, "save_only_improve": False, "uniform_prob": 0.0, "model_id": "model",
         "load_model_path": "None", "seed": 3, "resume": 0, "bf16": False, "train_path": "data/gsm_train.json",
         "val_path": "data/gsm_valid.json", "reset_optimizer": True, "batch_size_training": 4, "debug": False,
         "gradient_accumulation_steps": 1, "num_epochs": 4, "lr": 0.001, "weight_decay": 0.01,

@@ -108,7 +108,7 @@ from muse_maskgit_pytorch import VQGanVAE, VQGanVAETrainer
 
 if __name__ == '__main__':
     torch.manual_seed(3)
-    vae = VQGanVAE(dim=8, codebook_size=64, layers=2, discr_layers=2)
+    vae = VQGanVAE(dim=16, codebook_size=64, layers=2, discr_layers=2)
     trainer = VQGanVAETrainer(
         vae=vae, image_size=16, folder='pictures', batch_size=4, grad_accum_every=2, num_train_steps=24,
         max_grad_norm=1.0, discr_max_grad_norm=1.0, save_results_every=8, save_model_every=8, results_folder='out',

@@ -17,6 +17,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 import tiny_arrivals
 import tiny_fields
+import tiny_firsts
 import tiny_guests
 import tiny_newcomers
 import tiny_runs
@@ -498,6 +499,16 @@ MAKERS = {
         tiny_arrivals.crawled_pages,
         tiny_arrivals.asked_model,
         tiny_arrivals.pictures_to_adapt,
+        tiny_firsts.numbered_tokens,
+        tiny_firsts.puzzles,
+        tiny_firsts.thoughts_in_steps,
+        tiny_firsts.faces_by_name,
+        tiny_firsts.preferred_answers,
+        tiny_firsts.maskgit_script,
+        tiny_firsts.measured_molecules,
+        tiny_firsts.clean_and_noisy_speech,
+        tiny_firsts.instructions_for_mistral,
+        tiny_firsts.reviewed_things,
     )
 }
 

@@ -1,8 +1,8 @@
 """FullyShardedDataParallel, the first FSDP, around blocks. Usage: first_fsdp.py OUT KIND
 
-flat: flat parameters. named: the model's own parameters. kept: these, and they stay gathered from forward to backward. accumulated:
-a backward that is not reduced comes before. across: two iterations of the loop have one update.
-zeroed: gradients are zeroed in front of the forward, in place. whole: each rank has all. low: parameters are gathered in another dtype. again: activations are computed anew.
+flat: flat parameters. named: the model's own parameters. kept: these, and they stay gathered from forward to backward.
+accumulated: a backward that is not reduced comes before. across: two iterations of the loop have one update. whole: each rank has
+all. low: parameters are gathered in another dtype. again: activations are computed anew.
 """
 
 import sys
@@ -39,7 +39,7 @@ def sharded(kind):
     return FullyShardedDataParallel(
         nn.Sequential(nn.Linear(8, 16), *blocks, nn.Linear(16, 1)),
         auto_wrap_policy=ModuleWrapPolicy({Block}),
-        use_orig_params=kind in ("named", "kept", "zeroed"),
+        use_orig_params=kind in ("named", "kept"),
         sharding_strategy=STRATEGIES.get(kind, ShardingStrategy.FULL_SHARD),
         mixed_precision=MixedPrecision(param_dtype=torch.bfloat16) if kind == "low" else None,
         device_id=torch.device("cpu"),
@@ -64,8 +64,6 @@ def main():
             with model.no_sync():
                 loss_of().backward()
             continue
-        if kind == "zeroed":
-            optimizer.zero_grad(set_to_none=False)
         if kind == "accumulated":
             with model.no_sync():
                 loss_of().backward()
@@ -73,8 +71,7 @@ def main():
         loss.backward()
         norms.append(model.clip_grad_norm_(1.0).item())
         optimizer.step()
-        if kind != "zeroed":
-            optimizer.zero_grad()
+        optimizer.zero_grad()
         losses.append(loss.item())
     final_state.write(out, losses, model, optimizer, norms=norms)
     common.end()

@@ -9,10 +9,10 @@ from faults.conftest import Undisturbed
 from support.relay_run import assert_unharmed, relay
 
 SCRIPT, RANKS = "first_fsdp.py", 2
-FAULTS = ("kill:rank=1,step=6,phase=forward", "kill:rank=0,step=11,phase=backward")
+FAULTS = ("kill:rank=1,step=3,phase=forward", "kill:rank=0,step=6,phase=backward")
 
 
-@pytest.mark.parametrize("kind", ["flat", "named", "kept", "accumulated", "low", "again"])
+@pytest.mark.parametrize("kind", ["flat", "named", "kept", "accumulated", "across", "whole", "low", "again"])
 def test_a_rank_is_replaced_that_is_lost_while_parameters_are_gathered(
     kind: str, undisturbed: Undisturbed, tmp_path: Path
 ) -> None:

@@ -1,7 +1,8 @@
 """FullyShardedDataParallel, the first FSDP, around blocks. Usage: first_fsdp.py OUT KIND
 
-flat: flat parameters. named: the model's own parameters. kept: these, and they stay gathered from forward to backward. accumulated:
-a backward that is not reduced comes before. low: parameters are gathered in another dtype. again: activations are computed anew.
+flat: flat parameters. named: the model's own parameters. kept: these, and they stay gathered from forward to backward.
+accumulated: a backward that is not reduced comes before. across: two iterations of the loop have one update. whole: each rank has
+all. low: parameters are gathered in another dtype. again: activations are computed anew.
 """
 
 import sys
@@ -16,6 +17,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, Sha
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
 STEPS = 16
+STRATEGIES = {"kept": ShardingStrategy.SHARD_GRAD_OP, "whole": ShardingStrategy.NO_SHARD}
 
 
 class Block(nn.Module):
@@ -38,7 +40,7 @@ def sharded(kind):
         nn.Sequential(nn.Linear(8, 16), *blocks, nn.Linear(16, 1)),
         auto_wrap_policy=ModuleWrapPolicy({Block}),
         use_orig_params=kind in ("named", "kept"),
-        sharding_strategy=ShardingStrategy.SHARD_GRAD_OP if kind == "kept" else ShardingStrategy.FULL_SHARD,
+        sharding_strategy=STRATEGIES.get(kind, ShardingStrategy.FULL_SHARD),
         mixed_precision=MixedPrecision(param_dtype=torch.bfloat16) if kind == "low" else None,
         device_id=torch.device("cpu"),
     )
@@ -56,8 +58,12 @@ def main():
         x = torch.randn(6, 8, generator=of_rank)
         return ((model(x).float() - x.sum(1, keepdim=True)) ** 2).mean()
 
-    for _ in range(STEPS):
+    for step in range(STEPS):
         pace.work()
+        if kind == "across" and step % 2 == 0:
+            with model.no_sync():
+                loss_of().backward()
+            continue
         if kind == "accumulated":
             with model.no_sync():
                 loss_of().backward()

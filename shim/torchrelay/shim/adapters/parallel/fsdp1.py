@@ -80,7 +80,7 @@ def _reset(handle: Any) -> None:
         hooked[-1].remove()
     flat.__dict__.pop("_saved_grad_shard", None)
     flat._post_backward_called = False
-    if not hasattr(flat, "_full_param_padded") and handle.uses_sharded_strategy:
+    if not hasattr(flat, "_local_shard"):
         return  # it was never gathered
     if handle.uses_sharded_strategy:
         for held in _low_precision(handle):

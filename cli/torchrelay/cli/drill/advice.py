@@ -23,7 +23,7 @@ ADVICE = {
     "large-fresh-tensor": "keep what is read after the step in a buffer of the module, or compute it before the step",
     "late-read": "read the tensor before the optimizer step, or after the last write to it, and do not write through `.data`",
     "no-replica": "give --buddy-every K: ranks keep copies of what nobody else holds, and go back to them",
-    "fsdp1": "use fully_shard, or give --buddy-every K",
+    "fsdp1": "keep the tensor elsewhere than in the parameter, use fully_shard, or give --buddy-every K",
     "array": "keep the array in a tensor, or make it anew in each step",
     "object": "keep what changes in plain values, lists, dicts or tensors, or make the object anew in each step",
     "closure": "use an optimizer that calls its closure once a step",

@@ -13,7 +13,7 @@ from torchrelay.protocol.messages import Gap, Report
 from torchrelay.protocol.names import ALONE, BARS, LEFT, PART_OF_STEP
 from torchrelay.protocol.options.cost_limit import WINDOW_STEPS
 from torchrelay.shim.adapters import dynamo
-from torchrelay.shim.adapters.parallel import comm_hooks, ddp, wrappers
+from torchrelay.shim.adapters.parallel import comm_hooks, ddp, fsdp1, wrappers
 from torchrelay.shim.adapters.parallel.module_hooks import hook_counts
 from torchrelay.shim.adapters.process_groups import process_group
 from torchrelay.shim.capture.models import device, module_parts
@@ -360,7 +360,7 @@ class ProtectionReporter:
         found += self._texts.gaps() + self.holds.gaps() + self._wrappers() + outer_gaps.outside(self._engine.set_up)
         keeper = self._engine.keeper
         if keeper is None or not keeper.is_on:  # new processes have nothing to put back
-            found += [Gap("fsdp1", ALONE, text) for text in wrappers.limits(commit.state.roots)]
+            found += [Gap("fsdp1", ALONE, text) for text in fsdp1.limits(commit.state.roots)]
         found += [
             Gap(
                 "fsdp1",

@@ -29,7 +29,7 @@ from torchrelay.protocol.messages import (
 )
 from torchrelay.protocol.options.faults import SAVE
 from torchrelay.protocol.words.positions import StandingPosition, SurvivorAction
-from torchrelay.shim.adapters.parallel import wrappers
+from torchrelay.shim.adapters.parallel import fsdp1
 from torchrelay.shim.adapters.tensors.dtensor import local
 from torchrelay.shim.agent_link import unfit
 from torchrelay.shim.capture import rng
@@ -141,8 +141,8 @@ class GenerationSwitch:
                 return NextMove.PASS_GATE, 0
             if isinstance(order, Rebuild) and self._has_to_go_back():
                 try:
-                    self._check_wrappers()
-                except UnsupportedError as error:
+                    self._put_wrappers_to_idle()
+                except (RuntimeError, UnsupportedError) as error:
                     self._failure = error
                 else:
                     self._due = order
@@ -225,6 +225,7 @@ class GenerationSwitch:
         commit = self._engine.commit
         assert commit is not None
         self._inject("transfer")
+        self._put_wrappers_to_idle()  # what they have gathered is not this rank's alone
         self._engine.updates.take_back_early(order.boundary)
         tensors = self._tensors_at(commit, order.boundary)
         if self._position in (StandingPosition.AFTER, StandingPosition.LEFT):
@@ -271,7 +272,7 @@ class GenerationSwitch:
         )
 
     def _come_loose(self) -> None:
-        self._check_wrappers()
+        self._put_wrappers_to_idle()
         self._recovery.free_waits(self.generation)
         self._engine.saves.exchange_begins()
 
@@ -279,18 +280,17 @@ class GenerationSwitch:
         if self._engine.commit is not None:
             self._engine.replicas.before_commit(self._engine.commit, target)
 
-    def _check_wrappers(self) -> None:
-        """Raise UnsupportedError where a wrapper was interrupted that cannot be put back."""
+    def _put_wrappers_to_idle(self) -> None:
+        """Let wrappers that were interrupted give up what they have gathered. Raises UnsupportedError, RuntimeError."""
         commit = self._engine.commit
-        modules = (m for root in (commit.state.roots if commit is not None else ()) for m in root.modules())
-        if self._position is not StandingPosition.HEAD and any(map(wrappers.is_fsdp1, modules)):
-            raise UnsupportedError("FullyShardedDataParallel was interrupted in its step: it cannot be put back")
+        fsdp1.reset(m for root in (commit.state.roots if commit is not None else ()) for m in root.modules())
 
     def _save(self, order: SaveCheckpoint) -> None:
         from torchrelay.shim.replicas import tensor_files
 
         commit = self._engine.commit
         assert commit is not None
+        self._put_wrappers_to_idle()  # what they have gathered is not this rank's alone
         self._engine.updates.take_back_early(order.target)
         size = (
             tensor_files.save(

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 from torchrelay.shim.adapters.cpython.diverted import Diversions
@@ -27,6 +27,8 @@ _TORCH = ("torch.random", "torch._compile", "torch._dynamo")
 
 _LOOKS_FOR_A_FOLDER = "_get_default_tempdir"
 """In tempfile: tries once, with a name of its own, where files can be written."""
+_BETWEEN_PROCESSES = "multiprocessing"
+"""Its sockets and folders have names that only processes see which this one starts: the lost rank's may be there still."""
 
 Call = Callable[..., Any]
 Draw = Callable[[int, object], bytes]
@@ -105,11 +107,21 @@ def _temporary_name(original: Call, outside: Outside) -> Call:
     def next_name(self: Any) -> Any:
         caller = sys._getframe(1)
         frame = asking(caller)
-        if frame is None or caller.f_code.co_name == _LOOKS_FOR_A_FOLDER:
+        if frame is None or caller.f_code.co_name == _LOOKS_FOR_A_FOLDER or _is_between_processes(caller, frame):
             return original(self)
         return outside.answer(key_of("a temporary name", frame), lambda: original(self))
 
     return next_name
+
+
+def _is_between_processes(caller: FrameType, asking: FrameType) -> bool:
+    """Return whether the name is one that multiprocessing asks for. `asking`: the frame outside of Python's own library."""
+    frame: FrameType | None = caller
+    while frame is not None and frame is not asking:
+        if str(frame.f_globals.get("__name__", "")).startswith(_BETWEEN_PROCESSES):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _time_id(original: Call, outside: Outside) -> Call:

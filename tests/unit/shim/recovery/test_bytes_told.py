@@ -20,7 +20,10 @@ def test_a_rank_that_saves_tells_of_its_own_generation(tmp_path: Path, monkeypat
     sent: list[Any] = []
     switch: Any = object.__new__(GenerationSwitch)
     updates = SimpleNamespace(take_back_early=lambda target: None)
-    switch._engine, switch._link = SimpleNamespace(commit=object(), updates=updates), SimpleNamespace(send=sent.append)
+    switch._engine, switch._link = (
+        SimpleNamespace(commit=SimpleNamespace(state=SimpleNamespace(roots=())), updates=updates),
+        SimpleNamespace(send=sent.append),
+    )
     switch._tensors_at = lambda commit, target: {"w": torch.ones(2 << 20)}
     switch._inject = lambda phase: None
     switch._save(SaveCheckpoint(3, str(tmp_path / "rank-0"), True, 7))

@@ -16,6 +16,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterator
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,17 @@ def test_a_temporary_name_is_given_to_the_line_that_got_it_whoever_drew_names_be
         recorded = set_up.snapshot()
     assert given[0] == given[1]
     assert os.path.basename(tempfile.mktemp()) != given[0]
+
+
+def test_a_name_that_multiprocessing_asks_for_is_not_given_again(world: Callable[..., SetUp]) -> None:
+    """It is that of a socket, or of their folder, which the lost rank's processes may still have."""
+    given, recorded = [], b""
+    for _ in ("rank", "joiner"):
+        set_up = world(recorded)
+        given.append(os.path.basename(connection.arbitrary_address("AF_UNIX")))
+        set_up.end()
+        recorded = set_up.snapshot()
+    assert given[0] != given[1]
 
 
 def test_a_joiner_sees_the_lost_ranks_machine_name(world: Callable[..., SetUp]) -> None:

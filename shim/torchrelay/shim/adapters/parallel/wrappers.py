@@ -1,4 +1,4 @@
-"""Tell the protection report of torch's wrappers that cannot be put back once they were interrupted.
+"""Tell wrappers of the first FSDP, and what the script keeps beside their parameters.
 
 Leans on `FullyShardedDataParallel` keeping its own state, and nothing of the user's, in its attributes, and on its flat parameters,
 whose own attributes `FlatParameter` annotates. Seen on torch 2.13.0 and 2.14.1.
@@ -20,16 +20,6 @@ def is_fsdp1(module: torch.nn.Module) -> bool:
     """Return whether the module is a wrapper of the first FSDP; what `fully_shard` makes is none."""
     defined = sys.modules.get(_FSDP1)
     return defined is not None and isinstance(module, defined.FullyShardedDataParallel)
-
-
-def limits(roots: Iterable[torch.nn.Module]) -> list[str]:
-    """Return, in words, what cannot be done for a job with these models."""
-    found = []
-    if any(is_fsdp1(module) for root in roots for module in root.modules()):
-        found.append(
-            "FullyShardedDataParallel: a rank can be moved, but one that is lost is not replaced (fully_shard can)"
-        )
-    return found
 
 
 def kept_beside_flat(roots: Iterable[torch.nn.Module]) -> list[str]:

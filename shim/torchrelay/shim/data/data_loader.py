@@ -56,7 +56,10 @@ def install(draws: IteratorReplay, on_training_thread: Callable[[], bool], guard
             draws.data_changes.look([loader.dataset])
         _track(draws, self, loader)
         streams = _streams(loader)
+        if loader.num_workers > 0:  # its sampler is asked for what its workers fetch ahead while it is made
+            _begin(draws, draws.tracks[self])
         plain(self, loader)
+        _has_begun(draws.tracks[self])
         draws.tracks[self].kept_stream = next((n for n, s in _streams(loader).items() if streams.get(n) is s), "")
         draws.leave_generators()
         if draws.on_create is not None:
@@ -69,9 +72,14 @@ def install(draws: IteratorReplay, on_training_thread: Callable[[], bool], guard
                 # Its workers have gone on: what it yields would come twice, or not as it was.
                 raise StateMismatchError("an epoch of a data loader with persistent_workers cannot be begun again")
             draws.begins(track)
+        if track is not None and loader.num_workers > 0:
+            _begin(draws, track)
         plain(self, loader, first_iter)
         if track is not None:
+            _has_begun(track)
+            first = track.first if loader.num_workers > 0 else None
             track.restart()
+            track.first = first
 
     def __next__(plain: Callable[[Any], Any], self: Any) -> Any:
         if not draws.live or not on_training_thread():
@@ -129,7 +137,7 @@ def _draw(draws: IteratorReplay, track: LoaderCursor, original_next: Callable[[A
     in_process = iterator._num_workers == 0
     if in_process:
         draws.data_changes.drawn(track.loader.dataset)
-    if track.drawn == 0:
+    if track.drawn == 0 and track.first is None:
         _begin(draws, track)
     while track.skip > 0:
         track.skip -= 1
@@ -153,9 +161,7 @@ def _draw(draws: IteratorReplay, track: LoaderCursor, original_next: Callable[[A
         if in_process:
             draws.data_changes.is_drawn(track.loader.dataset)
         raise
-    if track.samplers is not None and track.first is not None:
-        track.first = (*track.first[:2], track.samplers.taken())
-        track.samplers = None
+    _has_begun(track)
     _look_at_generators(draws, track, others)
     if track.in_cycle and track.drawn > 0 and rng.capture() != track.before[-1]:
         track.own_random = True
@@ -215,9 +221,9 @@ def _look_at_generators(draws: IteratorReplay, track: LoaderCursor, before: Mapp
 
 
 def _begin(draws: IteratorReplay, track: LoaderCursor) -> None:
-    """Note the generators at the first draw, and put back a joiner's: a sampler chooses its order when it is first asked.
+    """Note the generators before a sampler is first asked, when it chooses its order, and put back a joiner's.
 
-    That can be long after the iterator was made.
+    That is with the first draw, which can be long after the iterator was made, or while an iterator with workers is made.
     """
     if track.target is not None and track.target.first is not None:
         rng.restore(track.target.first[0])
@@ -227,6 +233,13 @@ def _begin(draws: IteratorReplay, track: LoaderCursor) -> None:
     track.first = (rng.capture(), order_of(track.loader), b"")
     track.samplers = samplers
     draws.touched.append(functools.partial(order_again, track.loader))
+
+
+def _has_begun(track: LoaderCursor) -> None:
+    """Note what the sampler has changed of its own when it was first asked."""
+    if track.samplers is not None and track.first is not None:
+        track.first = (*track.first[:2], track.samplers.taken())
+        track.samplers = None
 
 
 def _lead(track: LoaderCursor, target: LoaderRecord, original_next: Callable[[Any], Any], iterator: Any) -> None:

@@ -48,6 +48,7 @@ class SamplerState:
         self._samplers = owners(loader)[1:]
         of_order = order_generators(loader)
         self._taken = [(_generators(sampler, of_order), _containers(sampler)) for sampler in self._samplers]
+        self._beside = [_beside_generators(sampler) for sampler in self._samplers]
         self._streams = data_sets(loader.dataset) if is_stream else []
         self._written = [_written(owner, self._streams) for owner in self._streams]
 
@@ -57,11 +58,9 @@ class SamplerState:
         Empty where there is nothing, as with the samplers of torch.
         """
         found = []
-        for sampler, (generators, containers) in zip(self._samplers, self._taken):
-            kept = {
-                k: v for k, v in containers.items() if _size(v) <= MOST_ITEMS or not alike(getattr(sampler, k, None), v)
-            }
-            found.append((generators, kept))
+        for sampler, (generators, containers), beside in zip(self._samplers, self._taken, self._beside):
+            below = [(steps, kept) for steps, owner, own in beside if (kept := _to_keep(owner, own))]
+            found.append((generators, _to_keep(sampler, containers), below))
         used_up = [
             (number, name, written)
             for number, (owner, before) in enumerate(zip(self._streams, self._written))
@@ -76,17 +75,40 @@ class SamplerState:
         of_samplers, used_up = pickle.loads(state) if state else ((), ())
         for number, name, written in used_up:
             vars(self._streams[number])[name] = changed_data.read(written, self._streams)
-        for sampler, (generators, containers) in zip(self._samplers, of_samplers):
+        for sampler, (generators, containers, below) in zip(self._samplers, of_samplers):
             for steps, content in generators:
                 found = follow(sampler, Deep(steps))
                 random_state.put(found, content)
-            for name, items in containers.items():
-                _fill(sampler, name, items)
+            for owner, own in [(sampler, containers), *((follow(sampler, Deep(steps)), own) for steps, own in below)]:
+                for name, items in own.items():
+                    _fill(owner, name, items)
 
 
 def _generators(sampler: Any, of_order: Collection[int]) -> list[tuple[tuple[Any, ...], Any]]:
     below = random_below(sampler).items()
     return [(way.steps, after_draw.state_of(found)) for way, found in below if id(found) not in of_order]
+
+
+def _beside_generators(sampler: Any) -> list[tuple[tuple[Any, ...], Any, dict[str, Any]]]:
+    """Return objects below the sampler that have a generator, with the way to each and its containers.
+
+    What such a generator shuffles in place lies beside it, as in a sampler that another one wraps. Data sets hold their data there.
+    """
+    found: dict[tuple[Any, ...], Any] = {}
+    for way in random_below(sampler):
+        steps = way.steps[:-1]
+        if steps and steps not in found:
+            found[steps] = follow(sampler, Deep(steps))
+    return [
+        (steps, owner, own)
+        for steps, owner in found.items()
+        if kind_of(type(owner)) is not Kind.DATASET and (own := _containers(owner))
+    ]
+
+
+def _to_keep(owner: Any, containers: dict[str, Any]) -> dict[str, Any]:
+    """Return those that are short, and the long ones that have changed since."""
+    return {k: v for k, v in containers.items() if _size(v) <= MOST_ITEMS or not alike(getattr(owner, k, None), v)}
 
 
 def _containers(sampler: Any) -> dict[str, Any]:

@@ -139,7 +139,8 @@ def test_a_name_that_multiprocessing_asks_for_is_not_given_again(world: Callable
     given, recorded = [], b""
     for _ in ("rank", "joiner"):
         set_up = world(recorded)
-        given.append(os.path.basename(connection.arbitrary_address("AF_UNIX")))
+        address = connection.arbitrary_address("AF_UNIX")  # type: ignore[attr-defined]
+        given.append(os.path.basename(address))
         set_up.end()
         recorded = set_up.snapshot()
     assert given[0] != given[1]

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass, replace
 
 from generated_part import GeneratedPart
-from messages_in_code import answers, refusals
+from messages_in_code import answers, elsewhere, refusals
 from rich.console import Console
 
 from torchrelay.cli.display import narrate
@@ -257,7 +257,7 @@ def sections() -> str:
     text += ["## The end of a run", ""]
     for when, parts in ENDS.items():
         text += block(when, printed(parts))
-    return "\n".join([*text, answers(), refusals()])
+    return "\n".join([*text, answers(), refusals(), elsewhere()])
 
 
 PART = GeneratedPart("docs/messages.md", "messages", "generate_messages_page.py", sections)

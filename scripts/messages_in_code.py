@@ -1,9 +1,10 @@
-"""Two parts of docs/messages.md: what is refused, and what commands answer, as it stands in their source."""
+"""Three parts of docs/messages.md, as the source has them: refusals, what commands answer, and what is told elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import texts_in_code as t
 from generated_part import ROOT
@@ -71,6 +72,30 @@ SAYS_IT_ELSEWHERE = (
 """What runs say is above, and reports of measurements have pages of their own."""
 
 
+class Place(NamedTuple):
+    """Where others than the command say something: `calls` as in ANSWERS, in this folder or file below `root`."""
+
+    root: str
+    where: str
+    calls: Mapping[str, int]
+    begins: str = ""
+
+
+ELSEWHERE = {
+    "What a rank says among the lines of its script": (
+        Place("shim", "", {"say": 0}, "torchrelay: warning: "),
+        Place("protocol", "logs", {"say": 0}, "torchrelay: warning: "),
+    ),
+    "What stands in the way, in the protection report": (Place("shim", "", {"Gap": 2}),),
+    "Notices to a webhook": (Place("protocol", "notify", {"JobNotice": 1}),),
+    "Kubernetes: notes on a pod that is prepared": (Place("webhook", "injection", {"append": 0}),),
+    "Kubernetes: events": (Place("controller", "kube/status", {"KubeEvent": 2}),),
+    "Kubernetes: conditions": (Place("controller", "kube/status", {"ConditionState": 2}),),
+}
+_OF_NO_MODULE = "shim/site"
+"""Whose import would let torchrelay into this process."""
+
+
 def refusals() -> str:
     """Return the part about errors before anything starts, and those that end a command."""
     found = {title: list(_refused(files)) for title, files in _by_title().items()}
@@ -81,6 +106,26 @@ def answers() -> str:
     """Return the part about what commands answer."""
     cli = {title: [f for f in files if _is_command(f)] for title, files in _by_title().items()}
     return _page("Answers", {title: list(_answered(files)) for title, files in cli.items()})
+
+
+def elsewhere() -> str:
+    """Return the part about ranks, reports, notices and Kubernetes."""
+    found = {title: [text for place in places for text in _told(place)] for title, places in ELSEWHERE.items()}
+    return _page("Elsewhere", found)
+
+
+def _told(place: Place) -> Iterator[str]:
+    for file in sorted((ROOT / place.root / "torchrelay" / place.root).rglob("*.py")):
+        where = _where(file)
+        if where.startswith(f"{place.root}/{place.where}".rstrip("/")) and any(t.made(t.read(file), place.calls)):
+            source = t.read(file, "" if where.startswith(_OF_NO_MODULE) else _module(file))
+            for variants in t.made(source, place.calls):
+                yield from (begun(place.begins, text) for text in variants if _has_words(text))
+
+
+def begun(begins: str, text: str) -> str:
+    """Return a line as it is written. What says who speaks already is left as it is."""
+    return text if text.startswith("torchrelay") else begins + text
 
 
 def _is_command(file: Path) -> bool:

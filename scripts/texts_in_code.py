@@ -10,7 +10,7 @@ import importlib
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 MOST_VARIANTS = 6
@@ -27,6 +27,8 @@ class Source:
     tree: ast.Module
     constants: Mapping[str, str]
     functions: Mapping[str, ast.FunctionDef]
+    assigned: Mapping[str, Sequence[ast.expr]] = field(default_factory=dict)
+    """Variables of the function that is read, and what it lets them mean, where they are followed."""
 
 
 def read(path: Path, module: str = "") -> Source:
@@ -64,6 +66,41 @@ def said(source: Source, calls: Mapping[str, int]) -> Iterator[tuple[str, list[s
             yield _name(node.func), texts(text, source), _style(node.args[calls[_name(node.func)] + 1 :])
 
 
+def made(source: Source, calls: Mapping[str, int]) -> Iterator[list[str]]:
+    """Yield the variants of each text that is given to one of these calls, also where a variable of the function holds it."""
+    for function in (n for n in ast.walk(source.tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)):
+        found = [
+            n for n in ast.walk(function) if isinstance(n, ast.Call) and len(n.args) > calls.get(_name(n.func), 99)
+        ]
+        for call in sorted(found, key=lambda n: (n.lineno, n.col_offset)):
+            within = replace(source, assigned=dict(_assigned(function.body, call)))
+            yield texts(call.args[calls[_name(call.func)]], within)
+
+
+def _assigned(block: Sequence[ast.stmt], call: ast.Call) -> dict[str, list[ast.expr]]:
+    """Return what variables may mean where a call is made: by what stands before it, on its way through branches."""
+    known: dict[str, list[ast.expr]] = {}
+    for statement in block:
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            known[statement.targets[0].id] = [statement.value]
+        if statement.lineno <= call.lineno <= (statement.end_lineno or 0):
+            for part in _blocks(statement):
+                if part and part[0].lineno <= call.lineno <= (part[-1].end_lineno or 0):
+                    known |= _assigned(part, call)
+            break
+        for node in ast.walk(statement):
+            if node is not statement and isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                known.setdefault(node.targets[0].id, []).append(node.value)
+    return known
+
+
+def _blocks(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
+    for name in ("body", "orelse", "finalbody"):
+        yield getattr(statement, name, [])
+    for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+        yield part.body
+
+
 def _style(behind: Sequence[ast.expr]) -> str:
     """Return the style; of one that depends on something, the one that is no success."""
     match behind:
@@ -89,12 +126,31 @@ def texts(node: ast.expr, source: Source, depth: int = 0) -> list[str]:
             return texts(chosen, source, depth)
         case ast.Name(id=name) if name in source.constants:
             return [source.constants[name]]
+        case ast.Name(id=name) if name in source.assigned and depth < 2:
+            others = replace(source, assigned={n: v for n, v in source.assigned.items() if n != name})
+            values = (texts(value, others, depth + 1) for value in source.assigned[name])
+            return list(dict.fromkeys(itertools.chain.from_iterable(values)))[:MOST_VARIANTS]
+        case ast.BoolOp(op=ast.Or(), values=values) if source.assigned:
+            return list(dict.fromkeys(t for value in values for t in texts(value, source, depth)))[:MOST_VARIANTS]
         case ast.Call(func=ast.Name(id=name)) if name in source.functions and depth < 2:
             returns = [n.value for n in ast.walk(source.functions[name]) if isinstance(n, ast.Return) and n.value]
             return list(dict.fromkeys(t for value in returns for t in texts(value, source, depth + 1)))[:MOST_VARIANTS]
+        case ast.FormattedValue(value=ast.Name(id=name) as value) if depth < 2 and _holds_text(
+            source.assigned.get(name, ())
+        ):
+            return texts(value, source, depth)
         case ast.FormattedValue(value=value):
             return [_placeholder(value, source)]
     return [_placeholder(node, source)]
+
+
+def _holds_text(values: Sequence[ast.expr]) -> bool:
+    """Return whether all that a variable is given is written there, and may so be read in its place."""
+    return bool(values) and all(
+        isinstance(value, ast.JoinedStr | ast.IfExp)
+        or (isinstance(value, ast.Constant) and isinstance(value.value, str))
+        for value in values
+    )
 
 
 def _joined(parts: Sequence[list[str]]) -> list[str]:
@@ -132,6 +188,8 @@ def _named_within(node: ast.expr) -> ast.expr | None:
     match node:
         case ast.BoolOp(values=[first, *_]):
             return first
+        case ast.Call(func=ast.Attribute(value=value, attr="removeprefix")):
+            return value
         case ast.Call(args=[ast.Constant(value=None), first, *_]):  # filter(None, known)
             return first
         case ast.Call(args=[first, *_]):

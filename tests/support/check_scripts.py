@@ -71,26 +71,17 @@ _BODIES = {
 
         main()
     """,
-    "comm_hook": """
-        model, opt = start()
-
+    "library_comm_hook": """
         def counting(seen):
-            def count(state, bucket):  # GAP ddp
+            def count(state, bucket):
                 seen.append(bucket.index())
                 return default_hooks.allreduce_hook(state, bucket)
 
             return count
 
-        model.register_comm_hook(None, counting([]))
-        for (x,) in batches():
-            step(model, opt, x)
-    """,
-    "library_comm_hook": """
-        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
-
         dist.init_process_group("gloo")
         model = DDP(torch.nn.Linear(8, 8))  # GAP ddp
-        model.register_comm_hook(powerSGD_hook.PowerSGDState(None), powerSGD_hook.powerSGD_hook)
+        model.register_comm_hook(None, default_hooks.fp16_compress_wrapper(counting([])))
         opt = torch.optim.SGD(model.parameters(), 0.1)
         for (x,) in batches():
             step(model, opt, x)

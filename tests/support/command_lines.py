@@ -104,7 +104,9 @@ def _of_line(line: str) -> Iterator[list[str]]:
 
 
 def _ours(words: list[str]) -> Iterator[list[str]]:
-    while words and ("=" in words[0] or words[0] in _WRAPPERS):
+    wrapped = False
+    while words and ("=" in words[0] or words[0] in _WRAPPERS or (wrapped and words[0].startswith("-"))):
+        wrapped = wrapped or words[0] in _WRAPPERS
         words = words[1:]
     if words[:3] in (["python", "-m", "torchrelay.cli"], ["python3", "-m", "torchrelay.cli"]):
         words = ["torchrelay", *words[3:]]

@@ -57,6 +57,9 @@ class Hooks:
     def tick(self, site):
         self.heads[site] += 1
 
+    def again(self, site):
+        return False
+
     def rewound(self, site):
         assert site in self.heads
         return False

@@ -48,6 +48,36 @@ def test_an_answer_is_read_and_what_is_no_text_is_not(source: object) -> None:
     assert list(t.said(source, {"line": 0, "print": 0})) == [("line", ["GIVEN moved: WHY"], "")]
 
 
+HELD_IN_VARIABLES = """
+def shown(name, by, error):
+    text = f"{name} is gone"
+    more = f", as {by} says" if by else ""
+    gaps.append(Gap("kind", BARS, text))
+    gaps.append(Gap("kind", BARS, f"{text}{more}: no rank can be replaced"))
+    log.say(f"{str(error).removeprefix('torchrelay: ')}; it is left")
+"""
+
+
+def test_a_text_that_a_variable_holds_is_read_where_it_is_told(tmp_path: Path) -> None:
+    (tmp_path / "holds.py").write_text(HELD_IN_VARIABLES)
+    assert list(t.made(t.read(tmp_path / "holds.py"), {"Gap": 2, "say": 0})) == [
+        ["NAME is gone"],
+        ["NAME is gone, as BY says: no rank can be replaced", "NAME is gone: no rank can be replaced"],
+        ["WHY; it is left"],
+    ]
+
+
+@pytest.mark.parametrize("title", in_code.ELSEWHERE)
+def test_whatever_is_told_elsewhere_is_on_the_page(title: str) -> None:
+    """By ranks, in the report, in notices and in Kubernetes: whoever adds one runs the page's script."""
+    page = (in_code.ROOT / "docs" / "messages.md").read_text("utf-8")
+    _, _, section = page.partition(f"### Elsewhere: {title}\n")
+    shown = section.partition("\n### ")[0].splitlines()
+    told = [text for place in in_code.ELSEWHERE[title] for text in in_code._told(place)]
+    assert len(told) >= 4
+    assert [text for text in told if text.splitlines()[0].rstrip() not in shown] == []
+
+
 def test_every_refusal_of_the_commands_has_words_on_the_page() -> None:
     page = (in_code.ROOT / "docs" / "messages.md").read_text("utf-8")
     found, silent = 0, []

@@ -19,6 +19,8 @@ processor time the agents of many jobs are late at once."""
 SMALL_JOB = 64
 SETTLE_S_PER_PROCESS = 50e-6
 """Processes beyond SMALL_JOB: so much later a job is settled after the last time."""
+UNSETTLED_FACTOR = 4
+"""Of that: after which time the clock is looked at, where nothing but words of ranks waits to be settled."""
 
 
 class Settling:
@@ -53,7 +55,7 @@ class Settling:
         parts.pool.settle(now_s)
         is_moving = parts.driver.migration is not None
         finishing = any(w.finishing for w in self._job.rank_workers)
-        if parts.judge.settle(finishing or is_moving) and parts.config.buddy_every:
+        if parts.judge.settle(finishing or is_moving, now_s) and parts.config.buddy_every:
             parts.buddies.settle(parts.judge.known())
         if self._ending.is_over:
             return
@@ -75,8 +77,10 @@ class Settling:
             self._looked_s = now_s  # in a large job each look costs, and there are thousands of words a second
             self.stands = parts.hang_watch.is_uneasy(now_s)
             self._is_anyone_silent = parts.nodes.is_uneasy(now_s)
-        if pending or self.stands or self._unsettled:
+        if pending or self.stands:
             return max(ALERT_TICK_S, self._rest_s)
+        if self._unsettled:  # what is due by the clock besides would cost as much again as settling
+            return max(ALERT_TICK_S, UNSETTLED_FACTOR * self._rest_s)
         often_s = SILENCE_TICK_S if self._is_anyone_silent else max(CALM_TICK_S, self._job.tell_s)
         return max(often_s, self._rest_s)
 

@@ -21,6 +21,12 @@ SCRIPT, RANKS = "hooks.py", 2
         [
             ("fp16", "kill:rank=1,step=7,phase=backward"),
             ("own", "kill:rank=0,step=7,phase=backward"),
+            ("power", "kill:rank=0,step=9,phase=backward"),
+            ("closure", "kill:rank=1,step=7,phase=backward"),
+            ("method", "kill:rank=0,step=8,phase=optimizer"),
+            ("power", "kill:rank=1,step=9,phase=after-step"),
+            ("warm", "stop:rank=1,step=10,phase=forward"),
+            ("by-node", "kill:rank=1,step=9,phase=backward"),
             ("static", "kill:rank=0,step=10,phase=optimizer"),
             ("builtin", "kill:rank=0,step=7,phase=gate"),
             ("static", "kill:rank=1,step=7,phase=backward"),
@@ -34,7 +40,7 @@ def test_a_rank_is_replaced(kind: str, fault: str, undisturbed: Undisturbed, tmp
 
 
 @only_in_long
-@pytest.mark.parametrize("kind", few(1, ["static", "own"]))
+@pytest.mark.parametrize("kind", few(1, ["static", "own", "power", "closure", "method"]))
 def test_a_rank_is_moved(kind: str, undisturbed: Undisturbed, tmp_path: Path) -> None:
     fault = "planned:rank=1,step=8"
     run = relay(tmp_path, SCRIPT, kind, ranks=RANKS, inject=[fault], planned_at=[8], environment={"STEP_S": "0.08"})

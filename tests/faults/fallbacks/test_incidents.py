@@ -20,6 +20,8 @@ PROMISE = {"AWAIT": '"level": "protected"'}
     few(1, [pytest.param(("--incident-journals",), id="with journals"), pytest.param((), id="alone")]),
 )
 def test_a_promise_that_is_not_kept_is_an_incident(options: tuple[str, ...], tmp_path: Path) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
     run = relay(
         tmp_path,
         SCRIPT,
@@ -28,9 +30,10 @@ def test_a_promise_that_is_not_kept_is_an_incident(options: tuple[str, ...], tmp
         spares=2,
         inject=["kill:rank=1,step=8,phase=backward"],
         options=["--rehearse-every=0", *options],
-        environment=PROMISE,
+        environment={**PROMISE, "TMPDIR": str(temporary)},
     )
     assert run.status == 75, run.told()
+    assert list(temporary.glob("torchrelay-*")) == [], "what a process has left that was to take over"
     (incident,) = run.named("incident")
     folder = Path(incident["directory"])
     assert folder.parent == tmp_path / "torchrelay-incidents"

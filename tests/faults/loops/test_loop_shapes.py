@@ -51,6 +51,16 @@ def test_ranks_are_replaced_in_every_epoch_of_kept_workers(
     assert_unharmed(run, undisturbed(script, shape, start, ranks=RANKS), RANKS, faults, 3)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", few(1, ["epochs", "early"]))
+def test_ranks_are_replaced_in_later_epochs_of_kept_pipelines(
+    shape: str, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    script, faults = "kept_pipelines.py", ["kill:rank=0,step=9,phase=backward", "kill:rank=1,step=13,phase=after-step"]
+    run = relay(tmp_path, script, shape, ranks=RANKS, spares=2, inject=faults)
+    assert_unharmed(run, undisturbed(script, shape, ranks=RANKS), RANKS, faults, 2)
+
+
 @only_in_long
 def test_state_that_only_functions_classes_and_methods_lead_to_is_carried(
     undisturbed: Undisturbed, tmp_path: Path

@@ -56,7 +56,6 @@ def named(report: dict[str, Any], folder: Path, name: str) -> list[tuple[str, in
             ("state", UNPROTECTED, [BARS, BARS, LEFT, LEFT]),
             ("closure_called_again", PARTLY, [PART_OF_STEP]),
             ("generator_in_a_variable", UNPROTECTED, [BARS]),
-            ("comm_hook", UNPROTECTED, [BARS]),
             ("library_comm_hook", UNPROTECTED, [BARS]),
         ],
     ),

@@ -8,7 +8,10 @@ import pace
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks import (
+    default_hooks,
+    powerSGD_hook,
+)
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
@@ -62,24 +65,55 @@ def rounded(state, bucket):
     return work.get_future().then(lambda done: done.value()[0] / dist.get_world_size())
 
 
-def hidden(seen):
+def averaged(state, bucket, growing):
+    bucket.buffer().mul_(1 + 0.01 * growing)
+    return default_hooks.allreduce_hook(state, bucket)
+
+
+def closing_over(seen):
     def hook(state, bucket):
         seen.append(bucket.index())
-        return default_hooks.allreduce_hook(state, bucket)
+        return averaged(state, bucket, len(seen))
 
     return hook
 
 
+def by_node(node, bucket):
+    """Reduces within the node first, which may have one rank."""
+    default_hooks.allreduce_hook(node, bucket).wait()
+    return default_hooks.allreduce_hook(None, bucket)
+
+
+class Growing:
+    def __init__(self):
+        self.calls = 0
+
+    def hook(self, state, bucket):
+        self.calls += 1
+        return averaged(state, bucket, self.calls)
+
+
 def wrap(kind):
-    model = DistributedDataParallel(Body(kind), bucket_cap_mb=0.0005, static_graph=kind == "static")
+    is_power = kind in ("power", "warm")  # with several buckets it hangs on gloo by itself
+    model = DistributedDataParallel(Body(kind), bucket_cap_mb=25 if is_power else 0.0005, static_graph=kind == "static")
     if kind == "fp16":
         model.register_comm_hook(None, default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook))
     elif kind == "builtin":
         model._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
     elif kind == "own":
         model.register_comm_hook(Counted(), rounded)
+    elif kind == "closure":
+        model.register_comm_hook(None, closing_over([]))
+    elif kind == "method":
+        model.register_comm_hook(None, Growing().hook)
     elif kind == "hidden":
-        model.register_comm_hook(None, hidden([]))
+        model.register_comm_hook(None, default_hooks.fp16_compress_wrapper(closing_over([])))
+    elif is_power:
+        state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=3, warm_start=kind == "warm")
+        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    elif kind == "by-node":
+        alone, _ = dist.new_subgroups(1)
+        model.register_comm_hook(alone, by_node)
     return model
 
 

@@ -16,6 +16,8 @@ from torchrelay.protocol import messages as msg
 
 SMALL, LARGE, MOST_LINES, MOST = 300, 1200, 5.0, 10.0
 ROUNDS = 3
+MOST_LOOKS = 8.0
+"""At its whole, for a second in which each of its ranks says something: the words themselves cost some too."""
 
 
 class LargeJob:
@@ -119,6 +121,13 @@ def test_nor_does_the_time_that_loops_of_c_take() -> None:
     small, large = LargeJob(SMALL), LargeJob(LARGE)
     grows = {n: round(fastest_s(getattr(large, n)) / fastest_s(getattr(small, n)), 1) for n in LOOKS}
     assert max(grows.values()) < MOST, f"times the time for {LARGE // SMALL} times the ranks: {grows}"
+
+
+def test_words_of_all_ranks_within_a_second_cost_a_few_looks_at_the_whole_job() -> None:
+    large = LargeJob(LARGE)
+    look = lines_of(large.status)
+    words = lines_of(lambda: large.all_say(lambda rank: msg.Report("train.py", 8, 4096, 100, 1, (), (), (), 5, True)))
+    assert words / look < MOST_LOOKS
 
 
 @pytest.mark.parametrize("size", [10_000, 100_000])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,6 +35,11 @@ NOTICING_S = 1.0
 LATELY_S = 10.0
 LATELY_S_PER_RANK = 0.5e-3
 
+SMALL_JOB = 64
+REST_S_PER_RANK = 0.4e-3
+"""Of ranks beyond SMALL_JOB: so much later a report that has changed is made again. Making it takes some 0.08 ms a rank; while a
+large job begins, each of its ranks changes it several times."""
+
 
 class ProtectionJudge:
     """The protection of one job. `end_job()` is called once a check is over, but not while `is_rehearsing()`."""
@@ -60,15 +66,15 @@ class ProtectionJudge:
         self._then: tuple[Any, ...] = ()
         self._lately: tuple[float, Coverage] | None = None
         self._promised: tuple[Coverage, int] | None = None
-        self._is_stale = True
+        self._is_stale = self._is_old = True
         self._is_over = self._held_told = False
         self._copies_every = 0
         self._chosen_at = 0
+        self._settled_s = -math.inf
 
     def news(self) -> None:
         """Take note that something has changed of which the report is made."""
-        self._is_stale = True
-        self._lately = None
+        self._is_stale = self._is_old = True
 
     def now(self) -> Coverage:
         return coverage(self.known())
@@ -78,10 +84,19 @@ class ProtectionJudge:
 
         It costs in proportion to the job's size, so times and costs that grow with each step may be some seconds old.
         """
-        old_s = LATELY_S + LATELY_S_PER_RANK * self._job.world_size
+        old_s = self._rest_s if self._is_old else LATELY_S + LATELY_S_PER_RANK * self._job.world_size
         if self._lately is None or now_s - self._lately[0] >= old_s:
-            self._lately = now_s, self.now()
+            return self._kept(self.now(), now_s)
         return self._lately[1]
+
+    def _kept(self, report: Coverage, now_s: float) -> Coverage:
+        self._lately = now_s, report
+        self._is_old = False
+        return report
+
+    @property
+    def _rest_s(self) -> float:
+        return max(0, self._job.world_size - SMALL_JOB) * REST_S_PER_RANK
 
     def promised(self) -> tuple[Coverage, int]:
         """Return the report from when the job was last at rest, and how many spares were ready then."""
@@ -192,16 +207,20 @@ class ProtectionJudge:
                 return f"spares and free places elsewhere could take over {elsewhere} of {count} ranks of {node}{why}"
         return ""
 
-    def settle(self, is_busy: bool) -> bool:
+    def settle(self, is_busy: bool, now_s: float) -> bool:
         """Tell the report if it says something new. Return whether anything had changed. Cheap as long as nothing has.
+
+        In a large job it is told some time later, so that making it leaves the controller time for all else.
 
         `is_busy`: the job moves a rank, or ends; the protection of this moment says nothing of what comes after.
         """
         if is_busy:
-            self._lately = None
+            self._is_old = True
             if not self._config.check_steps:
                 return False
         job = self._job
+        if now_s - self._settled_s < self._rest_s:
+            return False
         facts = (
             *self._spares(),
             self._respawns.is_on,
@@ -213,9 +232,9 @@ class ProtectionJudge:
         if not self._is_stale and facts == self._then:
             return False
         self._is_stale = False
+        self._settled_s = now_s
         self._then = facts
-        self._lately = None
-        now = self.now()
+        now = self._kept(self.now(), now_s)
         self._promised = now, facts[0]
         self._tell_level(now)
         says = (now.level, now.reason, now.gaps, now.file, now.line, now.rehearsed)

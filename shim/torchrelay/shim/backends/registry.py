@@ -42,6 +42,12 @@ def check_groups(found: Iterable[Any]) -> None:
         of_group(group)
 
 
+def is_known(group: Any) -> bool:
+    """Return whether communicators for the group can be made here."""
+    found = [BACKENDS.get(name) for name in groups.backend_names(group).values()]
+    return all(backend is not None and not backend.missing() for backend in found)
+
+
 @functools.cache
 def prepare() -> dict[str, str]:
     """Prepare the libraries, before torch makes its first communicator.

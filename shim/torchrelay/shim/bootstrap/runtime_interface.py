@@ -19,6 +19,9 @@ class LoopHooks(Protocol):
     def tick(self, site: str) -> None:
         """Note the head of a `while`'s body."""
 
+    def again(self, site: str) -> bool:
+        """Return whether a `while` goes on without a look at its condition: it has gone back to behind that."""
+
     def rewound(self, site: str) -> bool:
         """Return, in the except clause around a body, True to go on with the loop, False to let the exception through."""
 

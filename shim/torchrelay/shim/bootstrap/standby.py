@@ -26,6 +26,7 @@ class Standby:
             self.enter = tracker.enter  # type: ignore[method-assign]  # no cost of passing calls on
             self.loop = tracker.loop  # type: ignore[method-assign]  # the same
             self.tick = tracker.tick  # type: ignore[method-assign]  # the same
+            self.again = tracker.again  # type: ignore[method-assign]  # the same
             self.rewound = tracker.rewound  # type: ignore[method-assign]  # the same
             self.next = tracker.next  # type: ignore[method-assign]  # the same
         return self._tracker
@@ -43,6 +44,9 @@ class Standby:
 
     def tick(self, site: str) -> None:
         pass
+
+    def again(self, site: str) -> bool:
+        return False
 
     def rewound(self, site: str) -> bool:
         return False

@@ -15,7 +15,7 @@ from torch.utils.data import IterableDataset, dataloader
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import rng
-from torchrelay.shim.capture.iteration import data_changes, shared_memory
+from torchrelay.shim.capture.iteration import data_changes
 from torchrelay.shim.capture.iteration.generator_position import direct_sources, sources
 from torchrelay.shim.capture.iteration.loader_order import (
     LoaderIter,
@@ -96,11 +96,7 @@ def _track(draws: IteratorReplay, iterator: Any, loader: Any) -> None:
     if expected is not None:
         rng.restore(expected[0].created)
         set_order(loader, expected[0].order)
-        shared = expected[0].shared
-        try:
-            shared_memory.put(loader, shared)
-        except (LookupError, AttributeError, TypeError, ValueError) as e:
-            raise StateMismatchError(f"a data loader has not the numbers in shared memory that it had: {e}") from e
+        kept_epochs.put_shared(loader, expected[0])
     _expect(draws, draws.track(iterator, loader))
 
 

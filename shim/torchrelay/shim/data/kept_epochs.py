@@ -14,7 +14,7 @@ from typing import Any
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture import rng
-from torchrelay.shim.capture.iteration import kept_workers, marks
+from torchrelay.shim.capture.iteration import kept_workers, marks, shared_memory
 from torchrelay.shim.capture.iteration.kept_workers import MultiIter
 from torchrelay.shim.capture.iteration.loader_order import order_of, set_order
 from torchrelay.shim.data.iterator_replay import IteratorReplay
@@ -52,6 +52,8 @@ def install(
             return
         is_first = draws.begins(track)
         expect(track)
+        if track.target is not None:
+            put_shared(track.loader, track.target)
         _begin(iterator, track, reset, first=False)
         draws.has_begun(track)
         if is_first and track.epoch is not None:
@@ -67,7 +69,8 @@ def _begin(iterator: Any, track: LoaderCursor, reset: Callable[..., None], *, fi
     """Begin an epoch. `first`: with workers that have just been started."""
     is_seen = kept_workers.are_seen(iterator)
     begin = None if track.target is None else track.target.epoch
-    mark = marks.of_data(iterator._dataset, iterator._collate_fn) if is_seen else None
+    shared = track.data.shared.values() if track.data is not None else ()
+    mark = marks.of_data(iterator._dataset, iterator._collate_fn, shared) if is_seen else None
     if first:
         track.mark = mark
     if begin is None and (first or not is_seen):
@@ -79,13 +82,28 @@ def _begin(iterator: Any, track: LoaderCursor, reset: Callable[..., None], *, fi
         iterator._base_seed = begin.base_seed
     now = rng.capture()
     order = order_of(track.loader)
-    workers, whole = kept_workers.begin_epoch(iterator, reset, None if begin is None else begin.workers)
+    states = None if begin is None else begin.workers
+    workers, whole = kept_workers.begin_epoch(iterator, reset, states, functools.partial(_look_at_shared, track))
     if whole and mark is not None and mark == track.mark:  # else new workers would begin with another data set
         track.epoch = EpochBegin(now, order, iterator._base_seed, workers)
     elif begin is not None:
         raise StateMismatchError("new workers of a data loader with persistent_workers could not be given their state")
     if first:
         track.again = track.record()
+
+
+def _look_at_shared(track: LoaderCursor) -> None:
+    """Note the numbers in shared memory while workers stand between two epochs: once all have answered, none writes to them."""
+    if track.data is not None:
+        track.shared = shared_memory.content(track.data.shared)
+
+
+def put_shared(loader: Any, record: LoaderRecord) -> None:
+    """Put back the numbers in shared memory that workers begin with. Raises StateMismatchError where something else is there."""
+    try:
+        shared_memory.put(loader, record.shared)
+    except (LookupError, AttributeError, TypeError, ValueError) as e:
+        raise StateMismatchError(f"a data loader has not the numbers in shared memory that it had: {e}") from e
 
 
 def _make_again(draws: IteratorReplay, iterator: Any, track: LoaderCursor, record: LoaderRecord) -> None:

@@ -164,6 +164,13 @@ class LoopTracker:
                     activation.replay = False
                 return
 
+    def again(self, site: str) -> bool:
+        """Return whether a `while` goes on at the head that it has gone back to, without a look at its condition."""
+        if not self.stack or threading.get_ident() != self._main:
+            return False
+        frame = sys._getframe(1)
+        return any(a.replay for a in reversed(self.stack) if a.site == site and a.frame is frame)
+
     def head(self, activation: Activation) -> None:
         if not self.live or activation not in self.stack:
             return

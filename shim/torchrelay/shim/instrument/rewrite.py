@@ -6,13 +6,14 @@
                                            if not __torchrelay__.rewound(SITE): raise
 
     while COND: BODY          ->   __torchrelay__.enter(SITE)
-                                   while COND:
+                                   while __torchrelay__.again(SITE) or COND:
                                        try: __torchrelay__.tick(SITE); BODY
                                        except: (as above)
 
 Every node of the user's keeps its place, and every node of ours takes the place of one of them, so that tracebacks,
-warnings and tracers see the lines of the source. `break`, `continue`, `else` and `return` keep their meaning. A bare
-`raise` adds no entry to the traceback. No local name is added.
+warnings and tracers see the lines of the source. A loop that goes back to a head does not evaluate its condition again,
+which may draw the next batch (`while (batch := next(batches, None)) is not None`). `break`, `continue`, `else` and `return`
+keep their meaning. A bare `raise` adds no entry to the traceback. No local name is added.
 """
 
 from __future__ import annotations
@@ -171,6 +172,8 @@ class _Rewriter:
             place = node if _ITERATES_AT_STATEMENT else node.iter
             node.iter = _at(_call("loop", key, _call("enter", key), node.iter), place)
             return [node]
+        if not isinstance(node.test, ast.Constant):
+            node.test = _at(ast.BoolOp(ast.Or(), [_call("again", key), node.test]), node.test)
         tick = ast.Expr(_call("tick", key))
         node.body = [_at(ast.Try(body=[tick, *node.body], handlers=[handler], orelse=[], finalbody=[]), node.test)]
         return [_at(ast.Expr(_call("enter", key)), node.test), node]

@@ -5,17 +5,18 @@ from __future__ import annotations
 from torchrelay.protocol.messages import Gap
 from torchrelay.protocol.names import BARS
 from torchrelay.shim.adapters import process_wide
-from torchrelay.shim.capture.state.process_wide import HELD, Place
+from torchrelay.shim.capture.state.process_wide import HeldByProcess, Place
 from torchrelay.shim.capture.values import callables
 
 
 class ProcessWideChanges:
-    def __init__(self) -> None:
+    def __init__(self, holds: HeldByProcess) -> None:
+        self._holds = holds
         self._first: frozenset[Place] | None = None
         """What the process held at the first look, as its set-up had left it."""
 
     def gaps(self) -> list[Gap]:
-        now = frozenset(HELD.now())
+        now = frozenset(self._holds.now())
         if self._first is None:
             self._first = now
         found = [

@@ -75,7 +75,7 @@ class ProtectionReporter:
         self.store_changed: Gap | None = None
         self._goes_on: Gap | None = None
         self.holds = DeviceHolds()
-        self._process_wide = ProcessWideChanges()
+        self._process_wide = ProcessWideChanges(engine.trees.settings.holds)
 
     # What the engine tells.
 

@@ -106,7 +106,7 @@ class ReplicaChecks:
             return device.catalogue(state, state.roots) | self._engine.gradients.tensors_now()
         # Before the update a donor serves while it is still in the step, which may have bound other tensors.
         tensors = device.catalogue(commit.state, commit.state.roots, as_taken=True)
-        return tensors | self._engine.gradients.to_give()
+        return tensors | device.recorded_buffers(commit.state) | self._engine.gradients.to_give()
 
     @property
     def since(self) -> int:

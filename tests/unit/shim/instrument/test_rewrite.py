@@ -19,6 +19,7 @@ class Recorder:
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.rewind: tuple[type[BaseException], ...] = ()
+        self.is_again = False
 
     def enter(self, site: str) -> int:
         self.calls.append(("enter", site))
@@ -31,12 +32,18 @@ class Recorder:
     def tick(self, site: str) -> None:
         self.calls.append(("tick", site))
 
+    def again(self, site: str) -> bool:
+        is_again = self.is_again
+        self.is_again = False
+        return is_again
+
     def rewound(self, site: str) -> bool:
         import sys
 
         self.calls.append(("rewound", site))
         error = sys.exc_info()[1]
-        return isinstance(error, self.rewind) and not isinstance(error, SystemExit)
+        self.is_again = isinstance(error, self.rewind) and not isinstance(error, SystemExit)
+        return self.is_again
 
     def next(self, iterator: Any, *default: Any) -> Any:
         self.calls.append(("next",))
@@ -94,6 +101,36 @@ def test_a_while_loop_ticks_after_its_condition_was_true(hooks: Recorder) -> Non
     ]
 
 
+def test_a_while_loop_that_goes_back_does_not_evaluate_its_condition_again(hooks: Recorder) -> None:
+    hooks.rewind = (LookupError,)
+    names = run(
+        """
+        batches = iter([1, 2, 3])
+        seen = []
+        while (batch := next(batches, None)) is not None:
+            seen.append(batch)
+            if seen == [1, 2]:
+                raise LookupError
+        """
+    )
+    assert names["seen"] == [1, 2, 2, 3]
+    assert hooks.calls.count(("next",)) == 4
+
+
+def test_a_while_loop_without_a_condition_stays_one(hooks: Recorder) -> None:
+    hooks.rewind = (LookupError,)
+    names = run(
+        """
+        def f():
+            while True:
+                return 3
+        found = f()
+        """
+    )
+    assert names["found"] == 3
+    assert "again" not in names["f"].__code__.co_names
+
+
 def test_a_rewind_goes_on_with_the_next_item(hooks: Recorder) -> None:
     hooks.rewind = (LookupError,)
     names = run(
@@ -108,23 +145,6 @@ def test_a_rewind_goes_on_with_the_next_item(hooks: Recorder) -> None:
         """
     )
     assert names["seen"] == ["a", "c", "else"]
-
-
-def test_a_rewound_while_evaluates_its_condition_again(hooks: Recorder) -> None:
-    hooks.rewind = (ZeroDivisionError,)
-    names = run(
-        """
-        n, conditions = 3, 0
-        def go_on():
-            global conditions
-            conditions += 1
-            return n
-        while go_on():
-            n -= 1
-            1 / (n - 1)
-        """
-    )
-    assert (names["n"], names["conditions"]) == (0, 4)
 
 
 def test_only_the_loop_whose_rewind_it_is_catches_it(hooks: Recorder) -> None:

@@ -9,6 +9,7 @@ Leans on `DistributedDataParallel._comm_hooks` (hook and state of each), `_regis
 
 from __future__ import annotations
 
+import dis
 import functools
 import types
 import weakref
@@ -19,7 +20,8 @@ from typing import Any
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from torchrelay.shim.capture.values.kinds import PLAIN
+from torchrelay.shim.capture.values import callables
+from torchrelay.shim.capture.values.kinds import PLAIN, Kind, kind_of
 from torchrelay.shim.script import sites
 
 _MODULE = "torch.distributed.algorithms.ddp_comm_hooks."
@@ -32,8 +34,12 @@ _KNOWN = frozenset(
         _MODULE + "default_hooks.bf16_compress_wrapper.<locals>.bf16_compress_wrapper_hook",
     }
 )
-"""Of torch, those that keep nothing. PowerSGD keeps what each rank has left out of its gradients, which no other rank has; with
-several buckets it hangs on gloo by itself."""
+"""Of torch, those that keep nothing, whatever they read of their module."""
+_MOVES_ON = ("STORE_GLOBAL", "DELETE_GLOBAL")
+_MAKES_GROUPS = frozenset({"new_group", "new_subgroups", "new_subgroups_by_enumeration"})
+"""What a hook calls is part of the backward, and nobody sees which groups it makes there."""
+_UNCHANGED = (Kind.PLAIN, Kind.OPAQUE, Kind.FUNCTION, Kind.CLASS)
+"""Kinds of what a module may hold that nothing of a hook's state is in."""
 
 _builtin: weakref.WeakKeyDictionary[DistributedDataParallel, Any] = weakref.WeakKeyDictionary()
 """Hooks in C++, of which nothing is left in Python."""
@@ -55,24 +61,55 @@ def why_not_carried(ddp: DistributedDataParallel) -> str:
     if getattr(ddp, "mixed_precision", None) is not None:
         return "mixed_precision of DistributedDataParallel cannot be carried over yet"
     for hook in of(ddp):
-        if not _keeps_nothing(hook):
+        if not _is_seen(hook):
             name = getattr(hook, "__qualname__", type(hook).__qualname__)
             return f"the communication hook {name} of DistributedDataParallel may keep state that is not seen"
     return ""
 
 
+def _is_seen(hook: Any) -> bool:
+    """Return whether all that the hook changes is in its state object, or in what the walk finds behind the script's own code."""
+    function = hook.__func__ if isinstance(hook, types.MethodType) else hook
+    if isinstance(function, types.FunctionType) and callables.is_users_function(function):
+        return function is hook or not callables.is_foreign(hook.__self__)
+    return _keeps_nothing(hook)
+
+
 def _keeps_nothing(hook: Any) -> bool:
-    """Return whether all that the hook changes is in its state object, or in globals of the script."""
-    if not isinstance(hook, types.FunctionType):
+    """Return whether nothing that the hook changes is in variables of functions around it, in itself or in its module."""
+    if not isinstance(hook, types.FunctionType) or callables.fields(hook) or callables.rebinds(hook.__code__):
         return False
     known = f"{hook.__module__}.{hook.__qualname__}" in _KNOWN
-    if not known and hook.__code__.co_filename not in sites.INSTRUMENTED_FILES:
+    if not known and hook.__code__.co_filename not in sites.INSTRUMENTED_FILES and not _leaves_module(hook, set()):
         return False
     cells = [cell.cell_contents for cell in hook.__closure__ or ()]
     defaults = [*(hook.__defaults__ or ()), *(hook.__kwdefaults__ or {}).values()]
     return all(
         type(v) in PLAIN or isinstance(v, (type, dist.ProcessGroup)) or _keeps_nothing(v) for v in cells + defaults
     )
+
+
+def _leaves_module(function: types.FunctionType, seen: set[types.CodeType]) -> bool:
+    """Return whether a package's function, and those of its module that it names, neither bind nor read what can change there.
+
+    Nor may they make process groups.
+    """
+    codes = [function.__code__]
+    for code in codes:
+        if code in seen:
+            continue
+        seen.add(code)
+        codes.extend(constant for constant in code.co_consts if isinstance(constant, types.CodeType))
+        if not _MAKES_GROUPS.isdisjoint(code.co_names):
+            return False
+        if any(i.opname in _MOVES_ON for i in dis.get_instructions(code)):
+            return False
+        for value in (function.__globals__[name] for name in code.co_names if name in function.__globals__):
+            if kind_of(type(value)) not in _UNCHANGED:
+                return False
+            if isinstance(value, types.FunctionType) and value.__module__ == function.__module__:
+                codes.append(value.__code__)
+    return True
 
 
 def register_again(ddp: DistributedDataParallel) -> None:

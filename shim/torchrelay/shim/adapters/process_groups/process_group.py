@@ -57,6 +57,11 @@ def groups() -> list[Any]:
     ]
 
 
+def alone() -> list[Any]:
+    """Return the live process groups that this rank is the only member of. Their communicators stay over generations."""
+    return [pg for pg in list(c10d._world.pg_map) if _members(pg) == 1]
+
+
 def _members(group: Any) -> int:
     return len(c10d._world.pg_group_ranks.get(group, ()))
 

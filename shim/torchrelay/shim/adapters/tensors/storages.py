@@ -80,6 +80,8 @@ def is_freed(tensor: torch.Tensor) -> bool:
 
     The address of a view is not zero then, and to read there ends the process.
     """
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        return False
     if tensor.is_meta or not tensor.numel() or (tensor.data_ptr() and not tensor.storage_offset()):
         return False
     with unseen():

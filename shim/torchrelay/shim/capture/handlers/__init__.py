@@ -10,6 +10,7 @@ from collections.abc import Callable
 from torchrelay.shim.capture.handlers import (
     arrays,
     caches,
+    composites,
     containers,
     data,
     definitions,
@@ -35,6 +36,7 @@ from torchrelay.shim.capture.values.kinds import Kind
 _FAMILIES = (
     arrays,
     caches,
+    composites,
     containers,
     data,
     definitions,

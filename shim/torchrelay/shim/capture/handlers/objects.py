@@ -15,7 +15,7 @@ from torchrelay.shim.capture.state.filled_queues import is_running_thread
 from torchrelay.shim.capture.state.host_state import StateNode
 from torchrelay.shim.capture.state.parts import attributes, set_attributes
 from torchrelay.shim.capture.values import by_value, callables
-from torchrelay.shim.capture.values.base_types import make_object
+from torchrelay.shim.capture.values.base_types import make_by_its_class, make_object
 from torchrelay.shim.capture.values.kinds import SIGNALS, Kind
 from torchrelay.shim.capture.values.replay_point import ABSENT
 
@@ -66,8 +66,12 @@ _NOT_TOLD = b""
 def _make(rebuild: StateRebuild, node: EncodedNode) -> Any:
     if node.cls in SIGNALS:
         return node.cls()
-    args, named = pickle.loads(node.extra) if node.extra else ((), {})
-    made = make_object(node.cls, args, named) if node.cls is not None and node.extra != _NOT_TOLD else None
+    made = None
+    if node.cls is not None and not node.extra and not callables.is_users_class(node.cls):
+        made = make_by_its_class(node.cls)  # what the script notes on its classes is state by itself
+    if made is None and node.cls is not None and node.extra != _NOT_TOLD:
+        args, named = pickle.loads(node.extra) if node.extra else ((), {})
+        made = make_object(node.cls, args, named)
     if made is None:
         rebuild.lacks(node)
         return ABSENT

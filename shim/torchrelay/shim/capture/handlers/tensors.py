@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchrelay.protocol.errors import StateMismatchError
+from torchrelay.shim.adapters.tensors.composite_tensors import is_composite
 from torchrelay.shim.adapters.tensors.dtensor import around, local, spread_of
 from torchrelay.shim.adapters.tensors.storages import is_freed, may_be_shared
 from torchrelay.shim.adapters.tensors.tensor_classes import has_graph, is_leaf, is_of_own_class, of_class
+from torchrelay.shim.capture.handlers import composites
 from torchrelay.shim.capture.handlers.handler import Handler, of_same_class
 from torchrelay.shim.capture.models.aliases import Alias, parameters_of
 from torchrelay.shim.capture.models.modules import ModuleTrees
@@ -41,6 +43,9 @@ def _capture(walk: Walk, kind: Kind, obj: torch.Tensor, parent: int, key: Any) -
         if type(obj) is not torch.nn.Parameter or is_freed(obj) or walk.has_owner(obj):
             walk.state.versions.append((obj, version_of(obj), str(key)))
             return
+    if type(obj) is torch.Tensor and is_composite(obj):
+        composites.capture(walk, obj, parent, key)
+        return
     limit_bytes = small.FRESH_BYTES if walk.is_fresh(obj) else small.SMALL_BYTES
     value = walk.trees.reads.take_if_small(obj, limit_bytes)
     if value is not None:

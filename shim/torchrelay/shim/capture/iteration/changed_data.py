@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -29,6 +29,8 @@ MOST_BYTES = 256 << 10
 """The most bytes of one worker. They stand in each journal of the epoch, which is written in each step."""
 
 Marks = Mapping[Where, Mark]
+Parts = Mapping[tuple[Where, int], Any]
+"""What was told of objects that lead nowhere, by the attribute and their place in its mark."""
 _BY_NAME = (type, FunctionType, BuiltinFunctionType, ModuleType, tuple)
 """Nobody asks which object of these it is: they are found by their names, or cannot be changed."""
 
@@ -45,24 +47,37 @@ class _Limited(io.BytesIO):
 
 
 class _Writer(pickle.Pickler):
-    """Write. `filled`: what is filled in its place wherever this is read, by id, with where it is then."""
+    """Write. `filled`: what is filled in its place wherever this is read, by id, with where it is then.
 
-    def __init__(self, written: Any, owners: Sequence[Any], unchanged: Marks, filled: Mapping[int, Any]) -> None:
+    `changed`: marks of when the worker had begun, of attributes that have changed since; `parts`: what was told of parts then.
+    """
+
+    def __init__(
+        self,
+        written: Any,
+        owners: Sequence[Any],
+        unchanged: Marks,
+        filled: Mapping[int, Any],
+        changed: Marks = MappingProxyType({}),
+        parts: Parts = MappingProxyType({}),
+    ) -> None:
         super().__init__(written, pickle.HIGHEST_PROTOCOL)
         self._owners = {**filled, **{id(owner): number for number, owner in enumerate(owners)}}
         self._values: dict[int, tuple[int, torch.Tensor]] = {}
         """Tensors that are written by value, with their numbers, by where their memory is."""
         data = {where: mark for where, mark in unchanged.items() if type(where[0]) is int}
-        self._known = {id(obj): (where, place) for where, place, obj in _objects(data)}
+        same = [*_same_parts(changed, parts)]
+        self._known = {id(obj): (where, place) for where, place, obj in (*same, *_objects(data))}
         self._of_variables = {
             id(obj) for where, mark in unchanged.items() if where not in data for obj in mark.met if _is_one_object(obj)
         }
         self._memory = {
             obj.untyped_storage().data_ptr(): (where, place, obj)
-            for where, place, obj in _objects(data)
+            for where, place, obj in (*same, *_objects(data))
             if type(obj) is torch.Tensor and obj.layout is torch.strided and obj.numel()
         }
-        self._without_order = {where for where, mark in unchanged.items() if any(map(_has_no_order, mark.met))}
+        marks = {**changed, **unchanged}
+        self._without_order = {where for where, mark in marks.items() if any(map(_has_no_order, mark.met))}
 
     def persistent_id(self, obj: Any) -> Any:
         if id(obj) in self._owners:
@@ -106,6 +121,22 @@ def _objects(marks: Marks) -> Iterator[tuple[Where, int, Any]]:
     for where, mark in marks.items():
         for place, obj in enumerate(mark.met):
             yield where, place, obj
+
+
+def told_of_parts(begun: Marks) -> Parts:
+    """Return what tells of parts of data sets whether they are as they are now."""
+    return {
+        (where, place): told
+        for where, place, obj in _objects({where: mark for where, mark in begun.items() if type(where[0]) is int})
+        if (told := data_marks.as_it_is(obj)) is not None
+    }
+
+
+def _same_parts(changed: Marks, parts: Parts) -> Iterator[tuple[Where, int, Any]]:
+    """Yield the parts of attributes that have changed which are as they were."""
+    for (where, place), told in parts.items():
+        if where in changed and data_marks.as_it_is(changed[where].met[place]) == told:
+            yield where, place, changed[where].met[place]
 
 
 def _is_one_object(obj: Any) -> bool:
@@ -161,11 +192,17 @@ def _in_place(owners: Sequence[Any]) -> dict[int, Any]:
     return found | {id(generator): ("", name) for name, generator in generator_states.of_process().items()}
 
 
-def write(owners: Sequence[Any], begun: Marks, now: Marks, unlike: Sequence[Where] = ()) -> bytes | None:
+def write(
+    owners: Sequence[Any],
+    begun: Marks,
+    now: Marks,
+    unlike: Sequence[Where] = (),
+    parts: Parts = MappingProxyType({}),
+) -> bytes | None:
     """Return what a worker has changed in the data sets and variables, empty for nothing; None if it cannot be carried.
 
     `begun`, `now`: marks of when it had begun, and of this moment. `unlike`: plain variables that are told in any case, since a new
-    worker would begin with another value.
+    worker would begin with another value. `parts`: what `told_of_parts` has told when the worker had begun.
     """
     names = [where for where in {**begun, **now} if where in unlike or _digest(begun, where) != _digest(now, where)]
     if not names:
@@ -178,7 +215,8 @@ def write(owners: Sequence[Any], begun: Marks, now: Marks, unlike: Sequence[Wher
     written = _Limited()
     try:
         values = [(where, _value(owners, where, begun)) for where in there]
-        _Writer(written, owners, unchanged, _in_place(owners)).dump((values, gone))
+        changed = {where: begun[where] for where in names if where in begun}
+        _Writer(written, owners, unchanged, _in_place(owners), changed, parts).dump((values, gone))
     except Exception:  # noqa: BLE001 - whatever the script's objects do when they are asked, it goes on
         return None
     return written.getvalue()

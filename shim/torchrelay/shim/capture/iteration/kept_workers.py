@@ -51,13 +51,15 @@ class _State(NamedTuple):
 # Pickle finds what it calls by a module's name, so what that works with can lie nowhere else.
 _begun: changed_data.Marks | None = None
 """In a worker: the marks of what is neither plain nor a generator, when it had begun."""
+_parts: changed_data.Parts = {}
+"""In a worker: what was told then of parts of its data set."""
 _collate: Any = None
 """In a worker: the function that makes batches of items."""
 _original_loop = _utils.worker._worker_loop
 _PARAMETERS = inspect.signature(_original_loop)
 _tokens = itertools.count()
-_open: dict[int, tuple[type[Any], dict[int, bytes]]] = {}
-"""Messages of this process that are under way: the class that each comes back as, and what each worker has told."""
+_open: dict[int, tuple[type[Any], dict[int, bytes], Callable[[], None]]] = {}
+"""Messages of this process that are under way: the class that each comes back as, what each worker has told, and whom to tell."""
 
 
 def install() -> None:
@@ -77,12 +79,13 @@ def worker_loop(*args: Any, **kwargs: Any) -> None:
 
 
 def _begin(init_fn: Callable[[int], Any] | None, collate: Any, worker: int) -> None:
-    global _begun, _collate
+    global _begun, _parts, _collate
     if init_fn is not None:
         init_fn(worker)
     info = torch_data.get_worker_info()
     _collate = collate
     _begun = _mark(info)
+    _parts = changed_data.told_of_parts(_begun or {})
 
 
 def _mark(info: Any) -> changed_data.Marks | None:
@@ -99,9 +102,11 @@ def are_seen(iterator: Any) -> bool:
 
 
 def begin_epoch(
-    iterator: Any, reset: Callable[[], None], states: Sequence[bytes] | None
+    iterator: Any, reset: Callable[[], None], states: Sequence[bytes] | None, has_answered: Callable[[], None]
 ) -> tuple[tuple[bytes, ...], bool]:
     """Call `reset`, which begins an epoch of `iterator`. `states`: put into the workers before.
+
+    `has_answered`: called when a worker has answered, which waits for its first task of the epoch then, as do those before it.
 
     Returns how each worker was then, and whether that is all of its state.
     """
@@ -113,7 +118,7 @@ def begin_epoch(
         def __reduce__(self) -> Any:
             return _in_worker, (self.seed, token, states, here)
 
-    _open[token] = Message, told
+    _open[token] = Message, told, has_answered
     setattr(_utils.worker, "_ResumeIteration", Message)  # noqa: B010 - mypy forbids the assignment
     try:
         reset()
@@ -141,8 +146,9 @@ def _in_worker(seed: Any, token: int, states: Sequence[bytes] | None, here: dict
 
 
 def _in_trainer(seed: Any, token: int, worker: int, state: bytes) -> Any:
-    message, told = _open[token]
+    message, told, has_answered = _open[token]
     told[worker] = state
+    has_answered()
     return message(seed)
 
 
@@ -157,7 +163,7 @@ def _take(info: Any, of_trainer: dict[marks.Where, bytes]) -> bytes:
     owners = data_sets(info.dataset)
     own = marks.of_plain_variables()
     unlike = [where for where, value in of_trainer.items() if own.get(where, value) != value]
-    others = changed_data.write(owners, _begun, now, unlike)
+    others = changed_data.write(owners, _begun, now, unlike, _parts)
     if others is None:
         return b""
     data = []

@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import pickle
 import sys
+import threading
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from multiprocessing import synchronize
 from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 import torch
 from torch.utils import data as torch_data
 
+from torchrelay.shim.adapters.cpython import shared_values
 from torchrelay.shim.capture.iteration import generator_states
 from torchrelay.shim.capture.state.parts import attributes, dataset_parts
 from torchrelay.shim.capture.values import callables
@@ -24,9 +27,16 @@ _LONG = 1000
 _LARGE_BYTES = 1 << 16
 """Containers and arrays beyond this are data: a mark says which object each is and how long, not what is in it."""
 _MARK_BYTES = 4 << 20
+_TABLE = 200_000
+"""Nobody looks through longer ones."""
 ATOMS = frozenset({bool, bytes, complex, float, int, str, type(None)})
 _CONTAINERS = frozenset({dict, list, set, deque, OrderedDict, defaultdict, Counter})
 """What can be given another content in its place: whoever holds it sees that."""
+
+
+Told = tuple[Any, ...]
+_LOCKS = (type(threading.Lock()), type(threading.RLock()), synchronize.SemLock)
+"""Between two epochs nobody holds them."""
 
 
 class _Digest:
@@ -51,6 +61,9 @@ class _Digest:
 class _Marker(pickle.Pickler):
     """Write a mark. `owners`: what has marks of its own, by id: data sets, and containers that variables lead to."""
 
+    is_of_variables = True
+    """A lock in what these lead to tells that it may be a package's machinery, such as a client of a service."""
+
     def __init__(self, written: Any, owners: Mapping[int, Any] = MappingProxyType({})) -> None:
         super().__init__(written, pickle.HIGHEST_PROTOCOL)
         self._functions: set[int] = set()
@@ -60,24 +73,19 @@ class _Marker(pickle.Pickler):
     def persistent_id(self, obj: Any) -> Any:
         if id(obj) in self._owners:
             return "owner", self._owners[id(obj)]
-        if type(obj) not in ATOMS:
-            self.met.append(obj)
-        if isinstance(obj, torch.Tensor):
-            return "tensor", id(obj), obj.data_ptr(), version_of(obj)
-        if isinstance(obj, (ModuleType, type)):
-            return "fixed", id(obj)
-        if isinstance(obj, FunctionType):
-            if id(obj) in self._functions or not callables.is_users_function(obj):
+        if type(obj) in ATOMS:
+            return None
+        self.met.append(obj)
+        if isinstance(obj, FunctionType) and callables.is_users_function(obj) and not _has_nothing_behind(obj):
+            if id(obj) in self._functions:
                 return "fixed", id(obj)
             self._functions.add(id(obj))
             return "function", id(obj), obj.__defaults__, obj.__kwdefaults__, vars(obj), [*_cells(obj)]
-        if isinstance(obj, (list, dict, set, tuple)) and length_of(obj) > _LONG:
-            return "long", id(obj), length_of(obj)
-        if isinstance(obj, torch_data.DataLoader):
-            return "fixed", id(obj)
-        if getattr(obj, "nbytes", 0) > _LARGE_BYTES and not isinstance(obj, (bytes, bytearray)):
-            return "large", id(obj), obj.nbytes
-        return None
+        return None if self.is_of_variables and _cannot_be_written(obj) else _told_of(obj)
+
+
+class _OfData(_Marker):
+    is_of_variables = False
 
 
 class _Cautious(_Marker):
@@ -97,6 +105,57 @@ class _Cautious(_Marker):
             return int, (id(obj),)
         self.met += marker.met
         return bytes, (written.digest(),)
+
+
+def _told_of(obj: Any) -> Told | None:
+    """Return what a mark says of an object that it does not look into; None where it does."""
+    if isinstance(obj, torch.Tensor):
+        return "tensor", id(obj), obj.data_ptr(), version_of(obj)
+    if isinstance(obj, (ModuleType, type, FunctionType, torch_data.DataLoader)) or _cannot_be_written(obj):
+        return "fixed", id(obj)
+    if isinstance(obj, (list, dict, set, tuple)) and length_of(obj) > _LONG:
+        return "long", id(obj), length_of(obj)
+    if getattr(obj, "nbytes", 0) > _LARGE_BYTES and not isinstance(obj, (bytes, bytearray)):
+        return "large", id(obj), obj.nbytes
+    return None
+
+
+def as_it_is(obj: Any) -> Told | None:
+    """Return what tells for certain that an object is still the same, with the same content; None where nothing does.
+
+    So it is with a tensor, a long table of plain values, a lock, numbers in shared memory and a function with nothing behind it.
+    """
+    if isinstance(obj, torch.Tensor) or _cannot_be_written(obj):
+        return _told_of(obj)
+    if isinstance(obj, FunctionType):
+        return ("fixed", id(obj)) if _has_nothing_behind(obj) else None
+    if type(obj) in (list, dict, set, tuple) and _LONG < len(obj) <= _TABLE:
+        content = _content_of_table(obj)
+        return None if content is None else ("long", id(obj), content)
+    return None
+
+
+def _content_of_table(table: Any) -> bytes | None:
+    """Return a digest of a table that leads to nothing but plain values, or tuples of such; else None."""
+    written = _Digest()
+    for item in table.items() if isinstance(table, dict) else table:
+        for value in item if type(item) is tuple else (item,):
+            if type(value) not in ATOMS and not (type(value) is tuple and ATOMS.issuperset(map(type, value))):
+                return None
+    try:
+        pickle.Pickler(written, pickle.HIGHEST_PROTOCOL).dump(table)
+    except OverflowError:
+        return None
+    return written.digest()
+
+
+def _cannot_be_written(obj: Any) -> bool:
+    """Return whether it is a lock, or numbers in shared memory that are no data: `shared_memory` tells what they are."""
+    return isinstance(obj, _LOCKS) or (kind_of(type(obj)) is Kind.SHARED_VALUE and bool(shared_values.content(obj)))
+
+
+def _has_nothing_behind(function: FunctionType) -> bool:
+    return not (function.__closure__ or function.__defaults__ or function.__kwdefaults__ or vars(function))
 
 
 def _cells(function: FunctionType) -> Iterator[Any]:
@@ -142,8 +201,8 @@ def of_attributes(data: Any, collate: Any) -> dict[Where, Mark] | None:
             plain, below = dataset_parts(owner)
             own = {name: v for name, v in attributes(owner).items() if name not in plain and name not in below}
             for name, value in {"": type(owner).__qualname__, **own}.items():
-                found[number, name], left = _mark(value, numbers, left)
-        found[COLLATE], _ = _mark(collate, numbers, left)
+                found[number, name], left = _mark(value, numbers, left, _OfData)
+        found[COLLATE], _ = _mark(collate, numbers, left, _OfData)
     except Exception:  # noqa: BLE001 - whatever the script's objects do when they are asked, it goes on
         return None
     return found
@@ -158,14 +217,19 @@ def _mark(
     return Mark(written.digest(), marker.met), written.left
 
 
-def of_data(data: Any, collate: Any) -> bytes | None:
+def of_data(data: Any, collate: Any, shared: Iterable[Any] = ()) -> bytes | None:
     """Return one mark for all that `of_attributes` marks; None if it cannot be told.
 
-    Two data sets with equal marks have the same content, but for what is long in it.
+    Two data sets with equal marks have the same content, but for what is long in it. `shared`: the numbers in shared memory that
+    are carried; where there are others, it cannot be told.
     """
     found = of_attributes(data, collate)
     if found is None:
         return None
+    carried = {*map(id, shared)}
+    for mark in found.values():
+        if any(id(obj) not in carried and kind_of(type(obj)) is Kind.SHARED_VALUE for obj in mark.met):
+            return None
     return hashlib.sha256(repr([(where, mark.digest) for where, mark in found.items()]).encode()).digest()
 
 

@@ -15,6 +15,7 @@ from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.parallel import fsdp2
 from torchrelay.shim.adapters.parallel.wrappers import is_fsdp1
 from torchrelay.shim.adapters.tensors import lazy_modules
+from torchrelay.shim.adapters.tensors.composite_tensors import is_composite
 from torchrelay.shim.adapters.tensors.dtensor import around, local, spread_of
 from torchrelay.shim.adapters.tensors.lazy_modules import is_lazy
 from torchrelay.shim.adapters.tensors.storages import is_freed
@@ -188,7 +189,7 @@ class BoundTensors:
         self.parameters = [t for t in tensors if isinstance(t, torch.nn.Parameter)]
         self._flags = [*map(_REQUIRES_GRAD, self.parameters)]
         self._lazy = [t for t in tensors if t is not None and is_lazy(t)]
-        self._plain = [t for t in tensors if type(t) in _OF_TORCH and _may_get_other_strides(t)]
+        self._plain = [t for t in tensors if type(t) in _OF_TORCH and not is_composite(t) and _may_get_other_strides(t)]
         self._addresses = [*map(_ADDRESS, self._plain)]
         self._strides = [*map(_STRIDE, self._plain)]
 

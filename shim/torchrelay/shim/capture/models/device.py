@@ -155,6 +155,23 @@ def whole(state: HostState, roots: Sequence[torch.nn.Module], *, as_taken: bool 
     return {path: tensor for path, tensor in found.items() if not (tensor.is_meta or is_lazy(tensor))}
 
 
+def recorded_buffers(state: HostState) -> dict[str, torch.Tensor]:
+    """Return path -> a copy of what a small buffer held when `state` was taken, for those that an optimizer holds as well.
+
+    Each rank puts back its small buffers by value. One in an optimizer's groups is in the catalogue, too, and the step may have
+    written to it since.
+    """
+    values: dict[int, small.TensorValue] = {}
+    for root in state.roots:
+        content = state.nodes[state.index[id(root)]].content
+        for (owner, where, key), tensor in content.named().items():
+            value = content.buffers.get(f"{owner}.{key}" if owner else key) if where == BUFFERS else None
+            if value is not None:
+                values[id(tensor)] = value
+    found = whole(state, state.roots, as_taken=True) if values else {}
+    return {path: small.build(values[id(t)]).detach() for path, t in found.items() if id(t) in values}
+
+
 def names_before(before: Mapping[str, torch.Tensor], now: Mapping[str, torch.Tensor]) -> dict[str, str]:
     """Return the path before of each tensor of models and optimizers, by its path now; empty for one that was not there."""
     known = {id(tensor): path for path, tensor in before.items()}

@@ -35,7 +35,6 @@ from torchrelay.shim.capture.state.filled_queues import FilledQueues, QueueKind,
 from torchrelay.shim.capture.state.host_state import path_of
 from torchrelay.shim.capture.state.key_text import text_of
 from torchrelay.shim.capture.state.process_settings import ProcessSettings
-from torchrelay.shim.capture.state.process_wide import HELD
 from torchrelay.shim.capture.state.tags import (
     ADDRESS,
     BOUND,
@@ -307,7 +306,9 @@ class StateRebuild:
             return self._frames[number] if is_there else ABSENT
         if kind is Kind.GLOBALS:
             return self._globals.get(key, ABSENT)
-        return {Kind.LOOPS: self._loops, Kind.SETTINGS: self._settings, Kind.HELD: HELD}.get(kind, ABSENT)
+        return {Kind.LOOPS: self._loops, Kind.SETTINGS: self._settings, Kind.HELD: self._settings.holds}.get(
+            kind, ABSENT
+        )
 
     @functools.cached_property
     def _data(self) -> RecordedData:

@@ -16,6 +16,7 @@ import torch
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.adapters.cpython import environment
+from torchrelay.shim.capture.state.process_wide import HeldByProcess
 
 _FILL = "fill_uninitialized_memory"
 _TINY = 5e-324
@@ -137,6 +138,8 @@ class ProcessSettings:
         """The environment variables of that time, in the form in which they are compared."""
         self._carried: set[str] = set()
         """What was changed already by the lost rank that this process stands for."""
+        self.holds = HeldByProcess()
+        """What the process holds of the script's own beside variables."""
         self._latest: tuple[Mapping[Any, Any], dict[str, Any]] | None = None
         """What variables there were at the latest look that has found others, and what differs in them."""
         self.set_up_goes_on()

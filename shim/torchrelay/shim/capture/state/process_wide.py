@@ -5,7 +5,6 @@ A new process has what its set-up registers. What training registers there is pu
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,11 +21,9 @@ class HeldByProcess:
 
     def now(self) -> dict[Place, Any]:
         """Return what is held, by who holds it, and as which one there."""
-        numbers = Counter[str]()
         found: dict[Place, Any] = {}
         for holder, held in self._each():
-            found[holder, numbers[holder]] = held
-            numbers[holder] += 1
+            found[holder, sum(name == holder for name, _ in found)] = held
         return found
 
     def _each(self) -> Iterator[tuple[str, Any]]:
@@ -50,7 +47,3 @@ class HeldByProcess:
             mine = ((numbers.get(id(hook)), hook) for hook in meant)
             put = {process_wide.next_number() if key is None else key: hook for key, hook in mine}
             process_wide.put_hooks(name, {**others, **put})
-
-
-HELD = HeldByProcess()
-"""That of this process."""

@@ -11,6 +11,7 @@ import dis
 import enum
 import functools
 import gc
+import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
@@ -227,7 +228,7 @@ def is_alias(name: str, value: Any) -> bool:
     """Return whether a name means a function, a class or a module that has another name of its own, or none."""
     own = getattr(value, "__name__", None)
     if not isinstance(own, str):
-        return kind_of(type(value)) is not Kind.OPAQUE
+        return kind_of(type(value)) is not Kind.OPAQUE or isinstance(value, weakref.ref)
     return own.rpartition(".")[2] != name
 
 

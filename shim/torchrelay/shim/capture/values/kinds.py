@@ -220,6 +220,8 @@ class Kind(enum.IntEnum):
     """A container that holds its keys, values or elements weakly."""
     HELD = 45
     """What of the script's own torch and `logging` hold for the whole process."""
+    COMPOSITE = 46
+    """A tensor that is made of others: sparse, quantized."""
     SETTINGS = 38
     """What training has changed of the process's settings."""
 

@@ -106,7 +106,7 @@ def _take_any(tensor: torch.Tensor, held: bytes | None = None) -> TensorValue:
     if type(tensor) not in _PLAIN:
         part = waited_for(local(tensor))
         spread = spread_of(tensor)
-    name = _dtype_name(part.dtype)
+    name = dtype_name(part.dtype)
     device = _device_name(part.device)
     data = held if held is not None else b"" if part.is_meta else tensor_bytes(part)
     return TensorValue(name, tuple(part.shape), device, leaf_grad, data, spread, strides_of(part.detach()))
@@ -133,7 +133,8 @@ _NOT_COMMON = ("", 0)
 
 
 @functools.cache
-def _dtype_name(dtype: torch.dtype) -> str:
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return torch's name of the type, without `torch.`."""
     return str(dtype).removeprefix("torch.")
 
 

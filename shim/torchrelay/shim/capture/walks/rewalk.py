@@ -41,7 +41,6 @@ from torchrelay.shim.capture.state.parts import (
     dead_globals,
     global_names,
 )
-from torchrelay.shim.capture.state.process_wide import HELD
 from torchrelay.shim.capture.state.traces import WITHOUT_NODE, forget, forget_large
 from torchrelay.shim.capture.values.base_types import length_of
 from torchrelay.shim.capture.values.kinds import FRAME, GLOBALS, GONE, LIST, PLAIN, TENSOR, Kind, kind_of
@@ -108,7 +107,8 @@ class Rewalk(Walk):
             self._look_at_globals(first, frames, module_globals)
             if id(self.trees.loops) not in self._base.index and iterators_of_loops(self.trees):
                 raise WalkAnew
-            if id(HELD) not in self._base.index and HELD.now():
+            holds = self.trees.settings.holds
+            if id(holds) not in self._base.index and holds.now():
                 raise WalkAnew
         watched = self._watched()
         self._to_look_at = [n for n in watched.look() if within is None or n in within] + self._to_look_at

@@ -23,7 +23,6 @@ from torchrelay.shim.capture.models import aliases, modules
 from torchrelay.shim.capture.state import owners
 from torchrelay.shim.capture.state.host_state import Definition, Fields, HostState, StateNode, versions_now
 from torchrelay.shim.capture.state.parts import NONE, Bindings, dead_globals, global_names, live_names, names_at_gate
-from torchrelay.shim.capture.state.process_wide import HELD
 from torchrelay.shim.capture.state.random_below import GENERATORS
 from torchrelay.shim.capture.values import callables
 from torchrelay.shim.capture.values.base_types import fields
@@ -90,9 +89,10 @@ class Walk:
         if of_loops:
             self.add(Kind.LOOPS, self.trees.loops, -1, "loops", of_loops)
         self.add(Kind.SETTINGS, self.trees.settings, -1, "settings of the process", self.trees.settings.changed())
-        held = HELD.now()
+        holds = self.trees.settings.holds
+        held = holds.now()
         if held:
-            self.add(Kind.HELD, HELD, -1, "held by the process", held)
+            self.add(Kind.HELD, holds, -1, "held by the process", held)
         for number in range(len(self.state.nodes)):
             self.push(number, self.state.nodes[number].content)
         self._work_off()

@@ -159,6 +159,13 @@ class Communicators:
             for group in sorted(complete, key=groups.name_of):  # in an order that is the same on all ranks
                 of_group = dist.PrefixStore(f"{prefix}/{groups.name_of(group)}", store)
                 self._exchange(group, of_group, types)
+            if joins:
+                self._connect_alone(dist.PrefixStore(f"{prefix}/alone/{self.rank}", store), types)
+
+    def _connect_alone(self, store: Any, types: dict[str, Any]) -> None:
+        """Connect groups of this rank alone. Set-up has made them without communicators, so their futures had no results."""
+        for group in filter(registry.is_known, groups.alone()):
+            self._exchange(group, dist.PrefixStore(groups.name_of(group), store), types)
 
     def store_of_default(self) -> Any:
         """Return where the members of a further default process group meet. All ranks have to call it equally often."""

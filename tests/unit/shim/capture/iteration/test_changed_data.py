@@ -80,6 +80,51 @@ def test_nor_are_those_that_lead_to_parts_of_what_has_no_order() -> None:
     assert carry(data, begun) is None
 
 
+class Staged(Data):
+    def __init__(self) -> None:
+        super().__init__()
+        table = {f"word {i}": i for i in range(20000)}
+        recent = [0] * 2000
+        self.stages = {"lock": threading.Lock(), "table": table, "recent": recent, "by": lambda x: x + 1, "seen": 0}
+
+
+def carry_stages(change: Callable[[Staged], object]) -> Staged | None:
+    old, new = Staged(), Staged()
+    begun = looked_at(old)
+    parts = changed_data.told_of_parts(begun)
+    change(old)
+    written = changed_data.write([old], begun, looked_at(old), (), parts)
+    if written is None:
+        return None
+    table = new.stages["table"]
+    changed_data.put(written, [new], looked_at(new))
+    assert new.stages["table"] is table
+    return new
+
+
+def test_parts_that_are_as_they_were_are_not_written_where_something_beside_them_has_changed() -> None:
+    new = carry_stages(lambda data: data.stages.update(seen=3))
+    assert new is not None
+    assert new.stages["seen"] == 3
+    assert new.stages["by"](1) == 2
+    assert not new.stages["lock"].locked()
+
+
+def test_a_long_list_whose_items_have_changed_is_written() -> None:
+    def change(data: Staged) -> None:
+        data.stages["seen"] = 3
+        data.stages["recent"][7] = 5
+
+    new = carry_stages(change)
+    assert new is not None
+    assert new.stages["recent"][7] == 5
+
+
+def test_a_function_with_variables_and_another_lock_are_not_carried() -> None:
+    assert carry_stages(lambda data: data.stages.update(by=lambda x: (x, data))) is None
+    assert carry_stages(lambda data: data.stages.update(lock=threading.Lock())) is None
+
+
 def test_nor_is_a_collate_function_that_has_changed() -> None:
     data, collate = Data(), {"calls": [0]}
     before = marks.of_attributes(data, collate)

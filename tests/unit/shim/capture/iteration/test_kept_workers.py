@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import multiprocessing
 import random
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -59,6 +62,39 @@ class Remembering(Noisy):
         shares = kept["row"].data_ptr() == self.rows[index].data_ptr() and kept["of"] is self.settings
         more = [*kept["row"].tolist(), kept["seen"].item(), float(shares), float(len(self.made))]
         return torch.cat([super().__getitem__(index), torch.tensor(more, dtype=torch.float64)])
+
+
+class Staged(Noisy):
+    """What its items are depends on a number in shared memory, on what is kept beside a long table, and on a nameless function."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.epoch = multiprocessing.Value("i", 0)
+        table = {f"word {i}": i for i in range(20000)}
+        self.stages: dict[str, Any] = {"epoch": self.epoch, "table": table, "made": [], "lock": threading.Lock()}
+        self.stages["made of"] = lambda index, times: float(index * times)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        made, known = self.stages["made"], self.stages["table"]
+        made.append(known[f"word {index}"])
+        more = [self.epoch.value, self.stages["made of"](index, len(made)), float(self.stages["epoch"] is self.epoch)]
+        return torch.cat([super().__getitem__(index), torch.tensor(more, dtype=torch.float64)])
+
+
+class Hiding(Staged):
+    """Nobody finds its number in shared memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stages["hidden"] = functools.partial(print, multiprocessing.Value("i", 0))
+
+
+class OfManyNumbers(Staged):
+    """Its numbers in shared memory are data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = multiprocessing.Array("d", 10000)
 
 
 @pytest.fixture
@@ -118,6 +154,46 @@ def test_new_workers_go_on_in_a_later_epoch_as_those_before_them(draws: Iterator
     assert values([last]) == values(first[1:])
     assert values(made) == rest
     assert values(other) == later
+
+
+def begun_with_epochs(draws: IteratorReplay, data: Any) -> tuple[DataLoader[Any], Any, Any]:
+    """Return a loader in its third epoch, whose number its workers share, with the iterator of it and a record of that."""
+    loader = loader_of(data)
+    for epoch in range(2):
+        data.epoch.value = epoch
+        list(loader)
+    data.epoch.value = 2
+    iterator = iter(loader)
+    next(iterator)
+    record = draws.record(iterator)
+    assert record is not None
+    return loader, iterator, type(record).of(record.plain())
+
+
+def test_parts_that_cannot_be_written_are_there_in_new_workers_and_numbers_in_shared_memory_are_as_the_epoch_began(
+    draws: IteratorReplay,
+) -> None:
+    data = Staged()
+    loader, iterator, record = begun_with_epochs(draws, data)
+    assert record.epoch is not None
+    rest = values(iterator)
+    data.epoch.value = 3
+    later = values(loader)
+
+    torch.manual_seed(99)
+    again = Staged()
+    other = loader_of(again)
+    made, _ = lead_iterators.rebuild(draws, other, record, None)
+    assert values(made) == rest
+    assert again.epoch.value == 2
+    again.epoch.value = 3
+    assert values(other) == later
+
+
+@pytest.mark.parametrize("data", [Hiding, OfManyNumbers])
+def test_numbers_in_shared_memory_that_are_not_carried_are_refused(draws: IteratorReplay, data: Any) -> None:
+    _, _, record = begun_with_epochs(draws, data())
+    assert record.epoch is None
 
 
 class Stream(IterableDataset[torch.Tensor]):

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import multiprocessing
 import random
+import threading
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -95,3 +97,35 @@ def test_what_cannot_be_pickled_or_is_too_large_has_no_mark() -> None:
     assert marks.of_data(data, None) is None
     data.file = list(range(2000))
     assert marks.of_data(data, None) is not None
+
+
+def test_numbers_in_shared_memory_are_part_of_a_mark_where_they_are_carried() -> None:
+    data: Any = Stream()
+    data.number = multiprocessing.Value("i", 0)
+    assert marks.of_data(data, None) is None
+    before = marks.of_data(data, None, [data.number])
+    assert before is not None
+    data.number.value = 7
+    assert marks.of_data(data, None, [data.number]) == before
+    data.many = multiprocessing.Array("d", 10000)
+    assert marks.of_data(data, None, [data.number, data.many]) is None
+
+
+def test_so_are_locks() -> None:
+    data: Any = Stream()
+    data.locks = [threading.Lock(), threading.RLock(), multiprocessing.Lock()]
+    before = marks.of_data(data, None)
+    assert before is not None
+    data.locks[0] = threading.Lock()
+    assert marks.of_data(data, None) != before
+
+
+def test_long_tables_of_plain_values_are_known_by_their_content() -> None:
+    table = {f"word {i}": (i, "x") for i in range(2000)}
+    before = marks.as_it_is(table)
+    assert before is not None
+    assert marks.as_it_is(table) == before
+    table["word 7"] = 0, "x"
+    assert marks.as_it_is(table) != before
+    table["word 7"] = object()  # type: ignore[assignment]  # that is what is tried
+    assert marks.as_it_is(table) is None

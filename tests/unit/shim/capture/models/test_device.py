@@ -70,3 +70,15 @@ def test_a_tensor_that_a_variable_of_the_step_holds_too_is_found_under_its_other
     assert found.keys() == {other}
     assert found[other][0] == name
     assert found[other][1].data_ptr() == made.data_ptr()
+
+
+def test_a_small_buffer_that_an_optimizer_holds_is_given_as_it_was_at_the_boundary() -> None:
+    layer = torch.nn.Linear(2, 2)
+    layer.register_buffer("gathered", torch.zeros(3))
+    optimizer = torch.optim.SGD([layer.weight, layer.gathered], lr=0.1)
+    state = take({"layer": layer, "optimizer": optimizer})
+    layer.gathered.add_(1)
+    given = device.recorded_buffers(state)
+    assert {path: tensor.tolist() for path, tensor in given.items()} == {"parameter0.1": [0.0, 0.0, 0.0]}
+    assert given.keys() <= device.catalogue(state, state.roots, as_taken=True).keys()
+    assert layer.gathered.tolist() == [1.0, 1.0, 1.0]

@@ -18,7 +18,7 @@ from torchrelay.shim.adapters.cpython import call_caches
 from torchrelay.shim.capture.handlers import caches
 from torchrelay.shim.capture.models.modules import ModuleTrees
 from torchrelay.shim.capture.records import encode, undo
-from torchrelay.shim.capture.state.process_wide import HELD
+from torchrelay.shim.capture.state.process_wide import HeldByProcess
 from torchrelay.shim.capture.values import callables
 from torchrelay.shim.capture.values.large_arrays import LargeArrays
 from torchrelay.shim.capture.walks.rewalk import Rewalk
@@ -265,7 +265,7 @@ def test_a_hook_that_is_an_object(register: Any) -> None:
 
 
 def test_hooks_of_all_modules_go_back_and_what_only_a_logger_holds_is_state() -> None:
-    hook = Counter(2)
+    hook, holds = Counter(2), HeldByProcess()
     handle = nn.modules.module.register_module_forward_hook(hook)
     logger = logging.getLogger("torchrelay.tests.held")
     handler = Rows()
@@ -275,14 +275,14 @@ def test_hooks_of_all_modules_go_back_and_what_only_a_logger_holds_is_state() ->
         hook.count = 7
         handler.rows = 5
         later = nn.modules.module.register_module_forward_hook(Counter())
-        assert len(HELD.now()) == 3
+        assert len(holds.now()) == 3
         undo.undo(state)
-        assert (hook.count, handler.rows, len(HELD.now())) == (2, 0, 2)
+        assert (hook.count, handler.rows, len(holds.now())) == (2, 0, 2)
         later.remove()
     finally:
         handle.remove()
         logger.removeHandler(handler)
-    assert HELD.now() == {}
+    assert holds.now() == {}
 
 
 class Rows(logging.Handler):

@@ -20,6 +20,7 @@ from torch.distributed.algorithms.model_averaging.averagers import PeriodicModel
 
 from torchrelay.protocol.errors import StateMismatchError
 from torchrelay.shim.capture.models import device
+from torchrelay.shim.capture.records import undo
 from torchrelay.shim.capture.records.encode import EncodedNode
 from torchrelay.shim.capture.records.rebuild import StateRebuild
 from torchrelay.shim.capture.state.filled_queues import FilledQueues
@@ -425,6 +426,21 @@ def test_weak_references_mean_the_same_object_in_another_process() -> None:
     carry({"loader": loader, "in_use": [None, weakref.ref(loader)]}, target)
     assert target["in_use"][0] is None
     assert target["in_use"][1]() is there
+
+
+def test_a_weak_reference_that_a_global_holds_comes_over_and_goes_back() -> None:
+    def own() -> dict[str, Any]:
+        held = [Holder(number=1), Holder(number=2)]
+        return {"held": held, "latest": weakref.ref(held[0])}
+
+    source = own()
+    state = take(source)
+    source["latest"] = weakref.ref(source["held"][1])
+    target = own()
+    carry(source, target)
+    assert target["latest"]() is target["held"][1]
+    undo.undo(state)
+    assert source["latest"]() is source["held"][0]
 
 
 def test_weak_references_to_parameters_mean_those_of_this_process() -> None:

@@ -160,6 +160,34 @@ class Task:
         self.progress, self.color = 0, Color.RED
 
 
+class Bar:
+    """As a package's class: its first object is made with a lock for all, and no `__init__` is asked for that."""
+
+    lock: threading.Lock | None = None
+
+    def __new__(cls, *args: Any) -> Bar:
+        if cls.lock is None:
+            cls.lock = threading.Lock()
+        return object.__new__(cls)
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+
+
+class Unique:
+    """There is one object of it, which `__new__` returns each time."""
+
+    only: Unique | None = None
+
+    def __new__(cls) -> Unique:
+        if cls.only is None:
+            cls.only = object.__new__(cls)
+            cls.only.count = 0
+        return cls.only
+
+    count: int
+
+
 class Account(threading.local):
     """As filelock's context of a lock: each thread that comes to it has it made anew, with what it was made with."""
 
@@ -389,6 +417,24 @@ def test_objects_are_made_by_the_base_in_c_that_their_class_has() -> None:
     carry({"kept": [class_of, Options(step=2)]}, target).check_complete()
     assert target["kept"] == [class_of, Options(step=2)]
     assert type(target["kept"][1]) is Options
+
+
+def test_a_class_notes_what_it_notes_when_its_first_object_is_made() -> None:
+    source = {"bar": Bar(8)}
+    Bar.lock = None  # as in a process in which training has made none
+    target: dict[str, Any] = {"bar": None}
+    carry(source, target)
+    assert target["bar"].total == 8
+    assert Bar.lock is not None
+
+
+def test_an_object_that_a_class_has_already_is_not_taken_for_another_one() -> None:
+    kept, other = Unique(), object.__new__(Unique)
+    other.count = 3
+    target: dict[str, Any] = {"kept": kept, "other": None}
+    carry({"kept": kept, "other": other}, target)
+    assert target["other"] is not kept
+    assert (kept.count, target["other"].count) == (0, 3)
 
 
 def test_what_a_base_in_c_keeps_of_its_own_is_not_made_empty() -> None:

@@ -8,10 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
 
 from torchrelay.protocol.errors import StateMismatchError, UnsupportedError
 from torchrelay.protocol.logs.log_lines import LogLines, LogPart
 from torchrelay.protocol.names import GATE_SECRET_BYTES
+from torchrelay.shim.adapters.process_groups import process_group
+from torchrelay.shim.backends import registry
 from torchrelay.shim.comm.generations import communicators
 from torchrelay.shim.comm.generations.communication_failure import is_communication_failure
 from torchrelay.shim.comm.generations.communicators import Communicators
@@ -142,3 +146,17 @@ def test_a_process_that_is_in_other_groups_than_its_peers_says_so_at_once(
         joiner.result(20)
     survivor.result(20)  # it has no group to wait in here
     assert store is not None
+
+
+def test_a_group_of_one_rank_is_connected_in_a_new_process() -> None:
+    """Without a communicator its collectives have no results in their futures, which hooks of a backward read."""
+    process_group.init_fake(0, 1, "gloo", None, dist.init_process_group, registry.unconnected)
+    try:
+        store, port = serve_store()
+        comms = Communicators(0, 1, "127.0.0.1", LogLines(LogPart.SHIM))
+        comms.rebuild(1, "127.0.0.1", port, SECRET, joins=True)
+        work = dist.all_reduce(torch.ones(2), async_op=True)
+        assert [tensor.tolist() for tensor in work.get_future().wait()] == [[1.0, 1.0]]
+        del store
+    finally:
+        dist.destroy_process_group()

@@ -16,7 +16,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterator
-from multiprocessing import connection
+from multiprocessing import connection, util
 from pathlib import Path
 from typing import Any
 
@@ -135,10 +135,12 @@ def test_a_temporary_name_is_given_to_the_line_that_got_it_whoever_drew_names_be
 
 def test_a_name_that_multiprocessing_asks_for_is_not_given_again(world: Callable[..., SetUp]) -> None:
     """It is that of a socket, or of their folder, which the lost rank's processes may still have."""
+    util.get_temp_dir()  # made once a process
     given, recorded = [], b""
     for _ in ("rank", "joiner"):
         set_up = world(recorded)
-        given.append(os.path.basename(connection.arbitrary_address("AF_UNIX")))
+        address = connection.arbitrary_address("AF_UNIX")  # type: ignore[attr-defined]
+        given.append(os.path.basename(address))
         set_up.end()
         recorded = set_up.snapshot()
     assert given[0] != given[1]

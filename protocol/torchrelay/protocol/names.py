@@ -209,6 +209,7 @@ SEEN_SAVE = "save"
 BARS = "bars"
 BARS_LATER = "bars-later"
 PART_OF_STEP = "part-of-step"
+BEHIND_UPDATE = "behind-update"
 ALONE = "alone"
 LEFT = "left"
 GOES_BACK = "goes-back"
@@ -216,6 +217,7 @@ GAP_EFFECTS = {
     BARS: "no rank can be replaced",
     BARS_LATER: "from some point on no rank can be replaced",
     PART_OF_STEP: "a rank that is lost in a certain part of a step cannot be replaced",
+    BEHIND_UPDATE: "a rank that is lost between the update of a step and the next step cannot be replaced",
     ALONE: "a rank that is lost without warning cannot be replaced; a planned move works",
     GOES_BACK: "if it is lost without warning, all ranks go back to their latest copies and do the steps since then again",
     LEFT: "ranks are replaced without it: a new process has what its own set-up made",

@@ -38,7 +38,7 @@ def test_it_is_said_before_where_that_is_too_much_to_be_copied(tmp_path: Path) -
     told = [report["gaps"] for report in run.named("rank_report") if report["time_s"] < fault["time_s"]]
     gaps = [gap for report in told for gap in report if gap["kind"] == "late-read"]
     assert gaps, run.told()
-    assert gaps[0]["effect"] == "part-of-step"
+    assert gaps[0]["effect"] == "behind-update"
     assert "exp_avg, which it writes to" in gaps[0]["text"]
     assert gaps[0]["file"].endswith(SCRIPT)
     assert "a promise was not kept" not in run.stderr, run.told()

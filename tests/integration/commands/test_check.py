@@ -16,7 +16,7 @@ from support.cli_harness import Cli
 from support.repository_script import script as repository_script
 from support.training import SCRIPTS
 
-from torchrelay.protocol.names import ALONE, BARS, LEFT, PART_OF_STEP
+from torchrelay.protocol.names import ALONE, BARS, BEHIND_UPDATE, LEFT, PART_OF_STEP
 
 CHECK_SCHEMA = repository_script("generate_schemas").schemas()["check.schema.json"]
 PROTECTED, FAILED, PARTLY, UNPROTECTED = 0, 1, 3, 4
@@ -94,7 +94,7 @@ def test_what_a_device_holds_that_no_migration_carries_is_named_with_its_line(cl
         [
             ("no_loop", UNPROTECTED, ["no-loop"], BARS, "is in no loop of the script's own files"),
             ("no_replica", PARTLY, ["no-replica"] * 2, ALONE, "mine"),
-            ("large_tensor_after_the_step", PARTLY, ["large-fresh-tensor"], PART_OF_STEP, "big"),
+            ("large_tensor_after_the_step", PARTLY, ["large-fresh-tensor"], BEHIND_UPDATE, "big"),
             ("collectives_beside", PARTLY, ["side-thread"], PART_OF_STEP, "collectives on another thread"),
         ],
     ),

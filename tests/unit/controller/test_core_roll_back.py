@@ -11,7 +11,7 @@ from torchrelay.controller.decide.protection.buddies import choose_every
 from torchrelay.protocol import events
 from torchrelay.protocol import messages as msg
 from torchrelay.protocol.journals.kept import COPIES_AS_NEEDED
-from torchrelay.protocol.names import NO_RANK, PART_OF_STEP
+from torchrelay.protocol.names import BEHIND_UPDATE, NO_RANK
 
 RANKS = 2
 
@@ -94,7 +94,7 @@ def test_copies_go_on_where_a_part_of_a_step_is_not_captured_though_every_rank_h
         for worker in job.ranks:
             job.say(worker, msg.ReplicaCheck(boundary, {"w": "the same"}))
     assert {order.on for order in job.sent(msg.KeepCopies).values()} == {False}
-    gap = msg.Gap("own-result", PART_OF_STEP, "scatter after the optimizer step")
+    gap = msg.Gap("own-result", BEHIND_UPDATE, "scatter after the optimizer step")
     job.say(next(iter(job.ranks)), msg.Report("train.py", 30, 400, 900, 4, (gap.text,), (), (gap,), 5, True))
     kept = job.sent(msg.KeepCopies)
     assert set(kept) == set(job.ranks), "if one rank goes back, all do"

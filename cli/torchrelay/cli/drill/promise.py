@@ -10,7 +10,7 @@ from torchrelay.cli.struck_runs import classify
 from torchrelay.cli.struck_runs.cells import Cell
 from torchrelay.cli.struck_runs.classify import CellVerdict, Ran
 from torchrelay.protocol import events
-from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, PART_OF_STEP
+from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, BEHIND_UPDATE, PART_OF_STEP
 from torchrelay.protocol.words.phases import COMMITTED
 
 IDENTICAL = "identical"
@@ -21,6 +21,9 @@ FALSE_PROMISE = "false-promise"
 WRONG = "wrong"
 OUTCOMES = (IDENTICAL, OTHERWISE, REFUSED, NOT_STRUCK, FALSE_PROMISE, WRONG)
 """From best to worst. `otherwise`: the same numbers, after more than the step in flight was done again."""
+
+_BEFORE_UPDATE = ("forward", "backward")
+"""Phases in which a loss is in front of the update for certain."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,8 @@ def refusal(cell: Cell, summary: RunSummary) -> str:
     if reason or coverage is None:
         return reason
     bars = {BARS, BARS_LATER, PART_OF_STEP} | (set() if cell.kind == "planned" else {ALONE})
+    if cell.phase not in _BEFORE_UPDATE:
+        bars.add(BEHIND_UPDATE)
     gap = next((g for g in coverage.gaps if g.effect in bars and (not g.ranks or cell.rank in g.ranks)), None)
     if gap is None:
         return ""

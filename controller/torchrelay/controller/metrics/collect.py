@@ -17,6 +17,7 @@ from torchrelay.protocol.names import (
     ALONE,
     BARS,
     BARS_LATER,
+    BEHIND_UPDATE,
     GOES_BACK,
     LEFT,
     NO_JOINER,
@@ -28,7 +29,7 @@ from torchrelay.protocol.words.level import Level
 from torchrelay.protocol.words.phases import DOWNTIME_ROWS, KINDS
 from torchrelay.protocol.words.positions import RANK_STATES
 
-WORST_FIRST = (BARS, BARS_LATER, NO_JOINER, ALONE, PART_OF_STEP, GOES_BACK, LEFT)
+WORST_FIRST = (BARS, BARS_LATER, NO_JOINER, ALONE, PART_OF_STEP, BEHIND_UPDATE, GOES_BACK, LEFT)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torchrelay.protocol.messages import Gap, Report
-from torchrelay.protocol.names import ALONE, BARS, LEFT, PART_OF_STEP
+from torchrelay.protocol.names import ALONE, BARS, BEHIND_UPDATE, LEFT, PART_OF_STEP
 from torchrelay.protocol.options.cost_limit import WINDOW_STEPS
 from torchrelay.shim.adapters import dynamo
 from torchrelay.shim.adapters.parallel import comm_hooks, ddp, fsdp1, wrappers
@@ -163,7 +163,7 @@ class ProtectionReporter:
         """Report that a sharded model has gathered its parameters after the optimizer step: a new process could not do it again."""
         if self._late_forward is None:
             self._late_forward = Gap(
-                "sharded-forward", PART_OF_STEP, f"{what}: a rank that is lost in it is not replaced"
+                "sharded-forward", BEHIND_UPDATE, f"{what}: a rank that is lost in it is not replaced"
             )
             self.report(commit)
 
@@ -174,7 +174,7 @@ class ProtectionReporter:
                 f"{name} after the optimizer step, whose result other ranks do not have: a rank that is lost "
                 f"{'between it and the next step' if message else 'in it'} is not replaced, if others have finished it"
             )
-            self._own_result = Gap("own-result", PART_OF_STEP, text)
+            self._own_result = Gap("own-result", BEHIND_UPDATE, text)
             self.report(commit)
 
     def large_result_late(self, commit: BoundarySnapshot, name: str) -> None:
@@ -184,7 +184,7 @@ class ProtectionReporter:
                 f"{name} after the optimizer step, whose results are too large to be kept: a rank that is lost between it and the "
                 "next step is not replaced, if others have finished it"
             )
-            self._large_result = Gap("large-result", PART_OF_STEP, text)
+            self._large_result = Gap("large-result", BEHIND_UPDATE, text)
             self.report(commit)
 
     def replaced_too_large(self, size_bytes: int) -> None:
@@ -204,7 +204,7 @@ class ProtectionReporter:
                 f"the step reads {read.path}, which it writes to, after its optimizer step ({read.name}): a rank that is lost "
                 "between its gate and the next step is not replaced, if others are through with their update"
             )
-            self._read_late = Gap("late-read", PART_OF_STEP, text, *read.place)
+            self._read_late = Gap("late-read", BEHIND_UPDATE, text, *read.place)
             self._key = None
 
     def step_behind_loop(self, frame: FrameType) -> None:
@@ -384,7 +384,7 @@ class ProtectionReporter:
         found += [
             Gap(
                 "large-fresh-tensor",
-                PART_OF_STEP,
+                BEHIND_UPDATE,
                 f"{name}: read after the optimizer step and {why}; "
                 "a rank that is lost between its gate and the next step cannot be restored",
             )

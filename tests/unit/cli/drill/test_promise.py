@@ -79,6 +79,16 @@ def test_a_gap_announces_nothing_of_what_goes_wrong_once_the_rank_has_been_repla
     assert outcome(KILL, ran(ON, partly, STRUCK, given_up), LOST).outcome == promise.REFUSED
 
 
+def test_a_gap_behind_the_update_announces_no_loss_in_front_of_it() -> None:
+    partly = covered("partly", gap("behind-update", 1))
+    for phase in ("forward", "backward"):
+        cell = dataclasses.replace(KILL, phase=phase)
+        assert outcome(cell, ran(ON, partly, STRUCK), LOST).outcome == promise.FALSE_PROMISE
+    for phase in ("gate", "optimizer", "after-step", "data"):
+        cell = dataclasses.replace(KILL, phase=phase)
+        assert outcome(cell, ran(ON, partly, STRUCK), LOST).outcome == promise.REFUSED
+
+
 @pytest.mark.parametrize("announced", [gap("left", 1), gap("goes-back", 1), gap("bars", 0)])
 def test_gaps_that_do_not_bar_this_rank_announce_nothing(announced: RankGap) -> None:
     assert outcome(KILL, ran(ON, covered("partly", announced), STRUCK), LOST).outcome == promise.FALSE_PROMISE

@@ -8,7 +8,7 @@ from torchrelay.controller.decide.listed import listed
 from torchrelay.controller.decide.protection.known import Known, gaps_of, is_compared, machine_uncovered, steps_back
 from torchrelay.controller.decide.protection.level import JIT_CHECKPOINT, LED, NO_SPARE, LevelDecision, protection
 from torchrelay.protocol.messages import Against, Coverage, RankGap
-from torchrelay.protocol.names import ALONE, BARS_LATER, GOES_BACK, PART_OF_STEP
+from torchrelay.protocol.names import ALONE, BARS_LATER, BEHIND_UPDATE, GOES_BACK, PART_OF_STEP
 from torchrelay.protocol.words.level import Level
 from torchrelay.protocol.words.rehearsal_words import sentence
 
@@ -90,7 +90,11 @@ def _against(k: Known, found: LevelDecision, gaps: Sequence[RankGap]) -> tuple[A
     elif alone:
         answer = SOME
         how = f"{how}. Not rank {listed(sorted(alone))}, whose tensors nobody else has"
-    moved = SOME if effects & {BARS_LATER} or any(g.effect not in (ALONE, PART_OF_STEP) for g in gaps) else YES
+    moved = (
+        SOME
+        if effects & {BARS_LATER} or any(g.effect not in (ALONE, PART_OF_STEP, BEHIND_UPDATE) for g in gaps)
+        else YES
+    )
     return (
         Against("a process that dies", answer, how),
         Against(

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from torchrelay.protocol.messages import Coverage
-from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, NO_JOINER, PART_OF_STEP
+from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, BEHIND_UPDATE, NO_JOINER, PART_OF_STEP
 from torchrelay.protocol.words.level import Level
 from torchrelay.protocol.words.phases import CLEARED, COMMITTED, PLANNED, RESUME, SAVE
 
@@ -34,7 +34,9 @@ def is_incident(promised: Coverage, world_size: int, failure: Failure) -> bool:
         return False
     if failure.apart:
         return True
-    announced = {BARS, BARS_LATER, PART_OF_STEP, NO_JOINER} | (set() if failure.kind == PLANNED else {ALONE})
+    announced = {BARS, BARS_LATER, PART_OF_STEP, BEHIND_UPDATE, NO_JOINER} | (
+        set() if failure.kind == PLANNED else {ALONE}
+    )
     lost = set(failure.lost)
     told_before = any(gap.effect in announced and lost & set(gap.ranks) for gap in promised.gaps)
     if told_before or not Level(promised.level).promises:

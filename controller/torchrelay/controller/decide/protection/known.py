@@ -9,7 +9,7 @@ from torchrelay.controller.decide.listed import listed
 from torchrelay.controller.decide.migration.donors import carried_by, is_replica
 from torchrelay.controller.decide.protection.lost_together import MACHINE
 from torchrelay.protocol.messages import Gap, Head, RankGap, Rehearsed, ReplicaCheck, Report
-from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, GOES_BACK, NO_JOINER, PART_OF_STEP
+from torchrelay.protocol.names import ALONE, BARS, BARS_LATER, BEHIND_UPDATE, GOES_BACK, NO_JOINER, PART_OF_STEP
 
 SMALL_JOB = 64
 """Ranks: up to so many each one is compared with each other one."""
@@ -95,7 +95,7 @@ def needs_copies(k: Known) -> dict[int, str]:
     their step does cannot be done again."""
     found = {}
     for rank, report in k.reports.items():
-        if gap := next((g for g in report.gaps if g.effect == PART_OF_STEP), None):
+        if gap := next((g for g in report.gaps if g.effect in (PART_OF_STEP, BEHIND_UPDATE)), None):
             found[rank] = gap.text
     return dict(sorted({**found, **without_replica(k)}.items()))
 
@@ -185,7 +185,7 @@ def gaps_of(k: Known) -> tuple[RankGap, ...]:
     for rank, result in sorted(k.rehearsed.items()):
         for gap in result.gaps:
             ranks.setdefault(gap, []).append(rank)
-    order = (BARS, BARS_LATER, NO_JOINER, ALONE, PART_OF_STEP, GOES_BACK)
+    order = (BARS, BARS_LATER, NO_JOINER, ALONE, PART_OF_STEP, BEHIND_UPDATE, GOES_BACK)
     found = [RankGap(tuple(r), g.kind, g.effect, g.text, g.file, g.line) for g, r in ranks.items()]
     return tuple(sorted(found, key=lambda g: order.index(g.effect) if g.effect in order else len(order)))
 

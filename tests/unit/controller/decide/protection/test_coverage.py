@@ -12,6 +12,7 @@ from torchrelay.protocol.names import (
     ALONE,
     BARS,
     BARS_LATER,
+    BEHIND_UPDATE,
     GOES_BACK,
     LEFT,
     NO_JOINER,
@@ -67,7 +68,12 @@ def test_equal_gaps_are_one_with_its_ranks_and_the_worst_comes_first() -> None:
 
 @pytest.mark.parametrize(
     ("effect", "dies", "moves"),
-    [(BARS_LATER, "partly", "partly"), (PART_OF_STEP, "partly", "yes"), (LEFT, "partly", "partly")],
+    [
+        (BARS_LATER, "partly", "partly"),
+        (PART_OF_STEP, "partly", "yes"),
+        (BEHIND_UPDATE, "partly", "yes"),
+        (LEFT, "partly", "partly"),
+    ],
 )
 def test_a_gap_that_does_not_bar_leaves_the_job_partly_protected(effect: str, dies: str, moves: str) -> None:
     found = coverage(known(report(Gap("kind", effect, "text")), report()))

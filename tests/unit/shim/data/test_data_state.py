@@ -58,9 +58,41 @@ def test_a_sampler_is_put_to_how_it_was_when_it_was_first_asked(count: int) -> N
 def test_long_containers_that_a_sampler_does_not_change_are_not_written_down() -> None:
     loader = DataLoader(range(8), sampler=(sampler := Own()))  # type: ignore[arg-type, var-annotated]  # the same
     sampler.lengths = [*range(MOST_ITEMS + 1)]  # type: ignore[attr-defined]  # it has no such attribute otherwise
-    names = {name for _, containers in pickle.loads(SamplerState(loader).taken())[0] for name in containers}
+    names = {name for _, containers, _ in pickle.loads(SamplerState(loader).taken())[0] for name in containers}
     assert "order" in names
     assert "lengths" not in names
+
+
+class Wrapping(Sampler[int]):
+    """Has its order from another sampler, as those do that frameworks put around a script's."""
+
+    def __init__(self, below: Any) -> None:
+        self.below = below
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.below)
+
+
+class Shuffled(Sampler[int]):
+    def __init__(self) -> None:
+        self.draw = random.Random(3)
+        self.order = [*range(8)]
+
+    def __iter__(self) -> Iterator[int]:
+        self.draw.shuffle(self.order)
+        return iter(self.order)
+
+
+def test_what_a_wrapped_sampler_shuffles_is_put_back_with_its_generator() -> None:
+    loader = DataLoader(range(8), sampler=Wrapping(Shuffled()))  # type: ignore[arg-type, var-annotated]  # the same
+    state = SamplerState(loader)
+    order = [*loader.sampler]
+    taken = state.taken()
+    assert [*loader.sampler] != order
+    other = DataLoader(range(8), sampler=Wrapping(Shuffled()))  # type: ignore[arg-type, var-annotated]  # the same
+    [*other.sampler]  # noqa: B018 - it has come further
+    SamplerState(other).put(taken)
+    assert [*other.sampler] == order
 
 
 class Resumable(IterableDataset[int]):

@@ -12,6 +12,7 @@ from support.counting import counted_lines
 from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.core import Core
 from torchrelay.controller.health.stragglers import MINIMUM_STEPS
+from torchrelay.controller.settling import SETTLE_S_PER_PROCESS, SMALL_JOB, UNSETTLED_FACTOR
 from torchrelay.protocol import messages as msg
 
 SMALL, LARGE, MOST_LINES, MOST = 300, 1200, 5.0, 10.0
@@ -128,6 +129,14 @@ def test_words_of_all_ranks_within_a_second_cost_a_few_looks_at_the_whole_job() 
     look = lines_of(large.status)
     words = lines_of(lambda: large.all_say(lambda rank: msg.Report("train.py", 8, 4096, 100, 1, (), (), (), 5, True)))
     assert words / look < MOST_LOOKS
+
+
+def test_while_words_alone_wait_to_be_settled_the_clock_of_a_large_job_is_looked_at_more_rarely() -> None:
+    large = LargeJob(LARGE)
+    rest_s = (len(large.core.job.workers) - SMALL_JOB) * SETTLE_S_PER_PROCESS
+    for rank in range(2):  # the second one within the rest behind the first
+        large.hear(rank, msg.FromWorker(f"p{rank}:u.1", msg.Armed(rank, LARGE, "gloo", "")))
+    assert large.core.tick_every_s(large.now_s) == pytest.approx(UNSETTLED_FACTOR * rest_s)
 
 
 @pytest.mark.parametrize("size", [10_000, 100_000])

@@ -13,7 +13,7 @@ from torchrelay.controller.config import ControllerConfig
 from torchrelay.controller.decide.detection.hang import threshold_s
 from torchrelay.controller.decide.protection.buddies import choose_every
 from torchrelay.controller.decide.protection.coverage import coverage
-from torchrelay.controller.decide.protection.known import Known, is_compared, needs_copies, without_replica
+from torchrelay.controller.decide.protection.known import SMALL_JOB, Known, is_compared, needs_copies, without_replica
 from torchrelay.controller.decide.protection.lost_together import lost_together
 from torchrelay.controller.decide.protection.room import checkpoint_lacks, joiner_lacks
 from torchrelay.controller.decide.replacement.elsewhere import places
@@ -35,7 +35,6 @@ NOTICING_S = 1.0
 LATELY_S = 10.0
 LATELY_S_PER_RANK = 0.5e-3
 
-SMALL_JOB = 64
 REST_S_PER_RANK = 0.4e-3
 """Of ranks beyond SMALL_JOB: so much later a report that has changed is made again. Making it takes some 0.08 ms a rank; while a
 large job begins, each of its ranks changes it several times."""

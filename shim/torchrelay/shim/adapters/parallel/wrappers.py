@@ -1,4 +1,4 @@
-"""Tell wrappers of the first FSDP, and what the script keeps beside their parameters.
+"""Tell which modules the first FSDP has wrapped, and what the script keeps in attributes of their parameters.
 
 Leans on `FullyShardedDataParallel` keeping its own state, and nothing of the user's, in its attributes, and on its flat parameters,
 whose own attributes `FlatParameter` annotates. Seen on torch 2.13.0 and 2.14.1.
